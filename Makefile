@@ -1,0 +1,116 @@
+# falx: one readable Makefile. `make help` lists what it can do; `make V=1` shows the commands.
+#
+# B is the build folder. The sanitizer flavours are the same rules with other flags and another B.
+
+B        ?= build
+CC       ?= gcc
+PKGS     := zlib libpng jansson
+WARN     := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+            -Wformat=2 -Wvla -Wundef -Werror
+CFLAGS   ?= -O3 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE
+LDFLAGS  ?= -pie -Wl,-z,relro,-z,now
+# -ffp-contract=off: a*b+c rounds the same on every machine and in every build.
+override CFLAGS += -std=c11 -D_GNU_SOURCE -Isrc -Itests -fno-math-errno -ffp-contract=off -pthread \
+            $(WARN) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
+# Only the helper program and the tests that make HDF5 files see libhdf5.
+HDF5     = $(shell pkg-config --cflags --libs hdf5)
+
+LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(wildcard src/base/*.c src/volume/*.c src/data/*.c src/score/*.c))
+CLI_OBJ  := $(patsubst %.c,$(B)/%.o,$(wildcard src/cli/*.c))
+CLI_PART := $(filter-out %/main.o,$(CLI_OBJ))
+PROGRAM  := $(B)/falx $(B)/falx-hdf5 $(B)/falx-limit
+TESTS    := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
+REPLAYS  := $(patsubst tests/fuzz/fuzz_%.c,$(B)/replay_%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+Q        := $(if $(V),,@)
+SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
+
+.PHONY: all help deps test check demo lint fuzz bench asan tsan size clean
+.DEFAULT_GOAL := all
+
+all: deps                       ## build the program at build/falx
+	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM)
+
+help:                           ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
+
+deps:                           ## install the Debian packages that are missing
+	@tools/deps
+
+test: all                       ## every test: units under sanitizers, faults, fuzz corpora, oracles, lint
+	@tools/run-tests
+
+check: all                      ## the quick part: unit tests and the fault catalogue, no sanitizers
+	@tools/run-tests quick
+
+demo: all                       ## make, check, prepare and score a synthetic data set; pictures in demo/
+	@tools/demo
+
+lint: deps                      ## second compiler, who-includes-whom, sizes, words
+	@tools/lint
+
+fuzz: deps                      ## fuzz every parser for SECONDS (default 60) each
+	@$(MAKE) --no-print-directory -j$(shell nproc) B=build/fuzz CC=clang LDFLAGS= CFLAGS="-O1 -g \
+	    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" fuzzers
+	@tools/fuzz
+
+bench: all                      ## speed of reading, sampling, preparing and scoring, with ratios
+	@build/falx bench
+	@tools/bench
+
+asan: deps                      ## build with address and undefined-behaviour sanitizers in build/asan
+	@$(MAKE) --no-print-directory -j$(shell nproc) B=build/asan LDFLAGS= CFLAGS="-O1 -g \
+	    -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" everything
+
+tsan: deps                      ## build with the thread sanitizer in build/tsan
+	@$(MAKE) --no-print-directory -j$(shell nproc) B=build/tsan LDFLAGS= \
+	    CFLAGS="-O1 -g -fsanitize=thread" everything
+
+size:                           ## lines by folder, longest files and functions
+	@tools/size
+
+clean:                          ## remove build/ and demo/
+	rm -rf build demo
+
+# ---- rules --------------------------------------------------------------------------------------
+
+.PHONY: everything fuzzers
+everything: $(PROGRAM) $(TESTS) $(REPLAYS) $(B)/faults
+fuzzers: $(FUZZERS)
+
+$(B)/libfalx.a: $(LIB_OBJ)
+	$(call SAY,ar)
+	$(Q)rm -f $@; ar rcs $@ $^
+
+$(B)/falx: $(CLI_OBJ) $(B)/libfalx.a
+	$(call SAY,link)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(B)/falx-%: src/helper/falx-%.c $(B)/libfalx.a
+	$(call SAY,link)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(if $(filter %-hdf5,$@),$(HDF5)) $(LIBS)
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call SAY,cc)
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/test_%: tests/test_%.c $(B)/libfalx.a $(CLI_PART)
+	$(call SAY,test)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(CLI_PART) $(B)/libfalx.a -lcmocka $(HDF5) $(LIBS)
+
+$(B)/faults: $(wildcard tests/faults/*.[ch]) $(B)/libfalx.a
+	$(call SAY,test)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -Itests/faults -o $@ $(filter %.c %.a,$^) $(HDF5) $(LIBS)
+
+$(B)/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libfalx.a $(CLI_PART)
+	$(call SAY,test)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) $(CLI_PART) $(B)/libfalx.a $(LIBS)
+
+$(B)/fuzz_%: tests/fuzz/fuzz_%.c $(B)/libfalx.a $(CLI_PART)
+	$(call SAY,fuzz)
+	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $< $(CLI_PART) $(B)/libfalx.a $(LIBS)
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)
