@@ -1,0 +1,122 @@
+/* error.c - errors and reports as lines of text that cannot lie: see base.h.
+ *
+ * Whatever a file name or a header contains, the text that leaves here is one printable line.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+enum { PATH_SHOWN = 200 }; /* bytes of a path that fit into a line of 400 with room for the reason */
+
+static void PRINTF(2, 0) set_text(struct error *e, const char *fmt, va_list args)
+{
+    char raw[1024];
+    vsnprintf(raw, sizeof raw, fmt, args);
+    text_escape(e->text, sizeof e->text, raw);
+}
+
+int fail(struct error *e, enum error_code code, const char *id, const char *fmt, ...)
+{
+    if (!e)
+        return -1;
+    e->code = code;
+    snprintf(e->id, sizeof e->id, "%s", id ? id : "");
+    va_list args;
+    va_start(args, fmt);
+    set_text(e, fmt, args);
+    va_end(args);
+    return -1;
+}
+
+/* Escapes a path; one that is too long loses its beginning, since its end tells most. */
+static void show_path(char *out, size_t cap, const char *path)
+{
+    char escaped[4 * 4096 + 1];
+    text_escape(escaped, sizeof escaped, path);
+    size_t n = strlen(escaped);
+    if (n < cap) {
+        memcpy(out, escaped, n + 1);
+        return;
+    }
+    const char *tail = escaped + n - (cap - 4);
+    while (((unsigned char)*tail & 0xC0) == 0x80)
+        tail++; /* do not start inside a UTF-8 sequence */
+    snprintf(out, cap, "...%s", tail);
+}
+
+int fail_in(struct error *e, const char *path)
+{
+    if (!e)
+        return -1;
+    char shown[PATH_SHOWN + 1], text[sizeof e->text + sizeof shown + 2];
+    show_path(shown, sizeof shown, path);
+    snprintf(text, sizeof text, "%s: %s", shown, e->text);
+    memcpy(e->text, text, sizeof e->text - 1);
+    e->text[sizeof e->text - 1] = '\0';
+    return -1;
+}
+
+int fail_errno(struct error *e, int errno_value, const char *what)
+{
+    char reason[128];
+    const char *text = strerror_r(errno_value, reason, sizeof reason);
+    enum error_code code = errno_value == ENOMEM ? ERR_MEMORY : ERR_SYSTEM;
+    return fail(e, code, "Z12", "%s: %s", what, text);
+}
+
+_Noreturn void check_failed(const char *cond, const char *file, int line)
+{
+    fprintf(stderr, "falx: internal error: %s (%s:%d)\n", cond, file, line);
+    abort();
+}
+
+static void deliver(struct report *r, enum report_kind kind, const char *text)
+{
+    r->n_warnings += kind == REPORT_WARNING;
+    r->n_problems += kind == REPORT_PROBLEM;
+    if (r->line)
+        r->line(r, kind, text);
+}
+
+void report_line(struct report *r, enum report_kind kind, const char *path, const char *id,
+                 const char *fmt, ...)
+{
+    if (!r)
+        return;
+    struct error line = {.code = ERR_NONE};
+    va_list args;
+    va_start(args, fmt);
+    set_text(&line, fmt, args);
+    va_end(args);
+    if (path)
+        fail_in(&line, path);
+    char text[sizeof line.text + 16];
+    snprintf(text, sizeof text, "%s%s%s%s", line.text, id ? " [" : "", id ? id : "", id ? "]" : "");
+    deliver(r, kind, text);
+}
+
+static void hold_line(struct report *r, enum report_kind kind, const char *text)
+{
+    struct report_hold *h = (struct report_hold *)r;
+    if (h->n == sizeof h->held / sizeof h->held[0])
+        return;
+    h->held[h->n].kind = kind;
+    snprintf(h->held[h->n].text, sizeof h->held[0].text, "%s", text);
+    h->n++;
+}
+
+void report_hold(struct report_hold *h)
+{
+    h->report = (struct report){.line = hold_line};
+    h->n = 0;
+}
+
+void report_release(struct report_hold *h, struct report *to)
+{
+    for (int i = 0; to && i < h->n; i++)
+        deliver(to, h->held[i].kind, h->held[i].text);
+}

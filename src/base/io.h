@@ -1,0 +1,77 @@
+/* io.h - the only door to the file system.
+ *
+ * Reading: see source.h. Writing: a file appears under its name whole and synced, or not at all:
+ *
+ *     io_create -> io_append ... -> io_commit       temp file, fsync, rename, fsync of the folder
+ *                               \-> io_abandon      temp file removed, old file untouched
+ *
+ * `io` is the table of system calls in use. Tests replace it before any thread starts, to fail or to
+ * kill at the n-th call.
+ */
+#ifndef FALX_IO_H
+#define FALX_IO_H
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+
+struct io_ops { /* as the POSIX calls of the same name: -1 and errno on failure */
+    int (*open)(const char *path, int flags, mode_t mode);
+    ssize_t (*read)(int fd, void *out, size_t n);
+    ssize_t (*write)(int fd, const void *bytes, size_t n);
+    int (*fsync)(int fd);
+    int (*close)(int fd);
+    int (*rename)(const char *from, const char *to);
+    int (*unlink)(const char *path);
+    int (*mkdir)(const char *path, mode_t mode);
+};
+extern const struct io_ops io_posix;
+extern const struct io_ops *io;
+
+struct io_file; /* a file being written */
+
+/* mode is that of the finished file, before umask (0666 as a rule, 0600 for private ones). */
+int io_create(struct io_file **out, const char *path, mode_t mode, struct error *e);
+int io_append(struct io_file *f, const void *bytes, size_t n, struct error *e);
+/* The same as one gzip stream of all parts, one after the other; equal input gives equal bytes. */
+struct io_part {
+    const void *bytes;
+    size_t n;
+};
+int io_append_gzip(struct io_file *f, const struct io_part *parts, int n_parts, struct error *e);
+int io_commit(struct io_file *f, struct error *e); /* frees f, also on failure */
+void io_abandon(struct io_file *f);                /* NULL is fine */
+
+/* All of the above in one call. */
+int io_write_all(const char *path, mode_t mode, const void *bytes, size_t n, struct error *e);
+
+/* Opens a regular file for reading and gives its length. FIFOs, devices, folders, sockets, dangling
+ * links and loops are refused without blocking [Z11]; permission and I/O errors are ERR_SYSTEM [Z12]. */
+int io_open_regular(int *fd, uint64_t *bytes, const char *path, struct error *e);
+/* Reads up to n bytes, retrying EINTR; fewer only at the end of the file. -1 on error. */
+ssize_t io_read_full(int fd, void *out, size_t n);
+
+/* Whole text file of at most `limit` bytes, NUL-terminated copy in *out (mem_free). A BOM is dropped;
+ * NUL bytes are refused. `bytes` may be NULL. */
+int io_read_text(char **out, size_t *bytes, const char *path, size_t limit, struct error *e);
+
+struct io_entry {
+    char *name;
+    int is_folder; /* after following links */
+};
+struct io_listing {
+    struct io_entry *entry; /* sorted by name, bytewise; "." and ".." left out */
+    int n;
+};
+int io_list(struct io_listing *out, const char *folder, struct error *e);
+void io_listing_free(struct io_listing *l);
+
+int io_make_folders(const char *path, struct error *e); /* like mkdir -p */
+int io_exists(const char *path);                        /* 1 if stat() succeeds */
+int io_is_folder(const char *path);
+/* A private folder below $TMPDIR or /tmp, and its removal with everything inside. */
+int io_temp_folder(char **out, struct error *e);
+void io_remove_tree(const char *path);
+
+#endif

@@ -1,0 +1,20 @@
+/* pool.h - one pool of threads. Work is a range of numbered items; which thread runs an item never
+ * matters, so results are the same for any number of threads.
+ */
+#ifndef FALX_POOL_H
+#define FALX_POOL_H
+
+#include "base/base.h"
+
+struct pool;
+
+/* n_threads counts the caller, who works too; 0 = one per available core. */
+int pool_new(struct pool **out, int n_threads, struct error *e);
+void pool_free(struct pool *p);
+int pool_threads(const struct pool *p); /* 1 for NULL */
+
+/* Calls item(arg, i) for every i in [0, n_items), each once, and returns when all are done.
+ * p == NULL runs them here, in order. Not to be called from inside an item. */
+void pool_run(struct pool *p, int64_t n_items, void (*item)(void *arg, int64_t i), void *arg);
+
+#endif

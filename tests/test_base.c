@@ -1,0 +1,193 @@
+/* test_base.c - errors, text, numbers, memory, random numbers and the thread pool. */
+#include <locale.h>
+#include <math.h>
+#include <stdatomic.h>
+
+#include "base/pool.h"
+#include "base/rng.h"
+#include "test.h"
+
+static void errors_are_one_printable_line(void **state)
+{
+    (void)state;
+    struct error e;
+    assert_int_equal(fail(&e, ERR_DATA, "N07", "a\nb\x1B[2J\xFF%s", "\xE2\x80\xAE"), -1);
+    assert_string_equal(e.text, "a\\x0Ab\\x1B[2J\\xFF\\xE2\\x80\\xAE");
+    assert_int_equal(fail_in(&e, "x\ny"), -1);
+    assert_memory_equal(e.text, "x\\x0Ay: a", 9);
+    assert_string_equal(e.id, "N07");
+    char path[3000];
+    memset(path, 'p', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    memcpy(path + sizeof path - 10, "/tail.nii", 10);
+    fail(&e, ERR_DATA, NULL, "reason");
+    fail_in(&e, path);
+    assert_non_null(strstr(e.text, "/tail.nii: reason"));
+    assert_true(strlen(e.text) < 230);
+}
+
+static void valid_utf8_is_kept(void **state)
+{
+    (void)state;
+    char out[64];
+    assert_string_equal(text_escape(out, sizeof out, "Größe 左"), "Größe 左");
+    assert_string_equal(text_escape(out, sizeof out, "\xC0\x80"), "\\xC0\\x80"); /* overlong NUL */
+    assert_string_equal(text_escape(out, 4, "abcdef"), "abc");
+}
+
+static void numbers_are_strict(void **state)
+{
+    (void)state;
+    int64_t i;
+    double d;
+    static const char *const bad[] = {"", " 1", "1 ", "0x10", "1e3", "12abc", "9223372036854775808",
+                                      "--1", "+", "1.0"};
+    for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++)
+        assert_int_equal(parse_int(&i, bad[k]), -1);
+    assert_int_equal(parse_int(&i, "-9223372036854775808"), 0);
+    assert_true(i == INT64_MIN);
+    static const char *const bad_reals[] = {"", "nan", "inf", "1e999", "0x1p3", "1,5", "1.5x", " 1",
+                                            ".", "e5", "1e", "1 "};
+    for (size_t k = 0; k < sizeof bad_reals / sizeof bad_reals[0]; k++)
+        assert_int_equal(parse_real(&d, bad_reals[k]), -1);
+    assert_int_equal(parse_real(&d, "-1.5e-3"), 0);
+    assert_true(d == -1.5e-3);
+}
+
+static void distance_finds_near_words(void **state)
+{
+    (void)state;
+    assert_int_equal(text_distance("patch", "patch"), 0);
+    assert_int_equal(text_distance("patch", "pach"), 1);
+    assert_int_equal(text_distance("", "abc"), 3);
+    assert_int_equal(text_distance("kitten", "sitting"), 3);
+}
+
+static void sizes_and_memory_are_checked(void **state)
+{
+    (void)state;
+    size_t n;
+    struct error e;
+    assert_int_equal(size_mul(&n, SIZE_MAX / 2, 3), -1);
+    assert_int_equal(size_add(&n, SIZE_MAX, 1), -1);
+    assert_null(mem_alloc(&e, SIZE_MAX / 4, 8));
+    assert_int_equal(e.code, ERR_MEMORY);
+    mem_fail_at(1, 0);
+    void *a = mem_alloc(&e, 1, 1), *b = mem_alloc(&e, 1, 1), *c = mem_alloc(&e, 1, 1);
+    mem_fail_at(-1, 0);
+    assert_non_null(a);
+    assert_null(b);
+    assert_non_null(c);
+    mem_free(a);
+    mem_free(c);
+}
+
+/* Known answers of Philox 4x32-10 from the authors' published test vectors (kat_vectors). */
+static void philox_matches_the_published_vectors(void **state)
+{
+    (void)state;
+    static const struct { uint64_t seed, step, index; uint32_t stream, want[4]; } vectors[] = {
+        {0, 0, 0, 0, {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}},
+        {UINT64_MAX, UINT32_MAX, UINT64_MAX, UINT32_MAX,
+         {0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}},
+        {0x299f31d0a4093822u, 0x13198a2eu, 0x85a308d3243f6a88u, 0x03707344u,
+         {0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        struct rng_block b =
+            rng_block(vectors[i].seed, vectors[i].step, vectors[i].stream, vectors[i].index);
+        assert_memory_equal(b.v, vectors[i].want, sizeof b.v);
+    }
+}
+
+static void random_numbers_are_even(void **state)
+{
+    (void)state;
+    struct rng r = rng_start(1, 2, RNG_TEST, 3);
+    int count[7] = {0};
+    double sum = 0.0, squares = 0.0;
+    for (int i = 0; i < 70000; i++) {
+        count[rng_below(&r, 7)]++;
+        double x = rng_normal(&r);
+        sum += x;
+        squares += x * x;
+    }
+    for (int i = 0; i < 7; i++)
+        assert_in_range(count[i], 9600, 10400); /* 4 sigma are 370 */
+    assert_true(fabs(sum / 70000) < 0.02);
+    assert_true(fabs(squares / 70000 - 1.0) < 0.03);
+}
+
+struct squares {
+    int64_t out[1000];
+    atomic_int calls;
+};
+
+static void square(void *arg, int64_t i)
+{
+    struct squares *s = arg;
+    s->out[i] += i * i;
+    atomic_fetch_add(&s->calls, 1);
+}
+
+static void every_item_runs_once(void **state)
+{
+    (void)state;
+    struct error e;
+    for (int threads = 1; threads <= 4; threads++) {
+        struct pool *p;
+        assert_ok(pool_new(&p, threads, &e), e);
+        assert_int_equal(pool_threads(p), threads);
+        for (int round = 0; round < 200; round++) {
+            struct squares s = {.calls = 0};
+            pool_run(p, round % 3 == 0 ? 1000 : round % 5, square, &s);
+            int n = round % 3 == 0 ? 1000 : round % 5;
+            assert_int_equal(s.calls, n);
+            for (int64_t i = 0; i < n; i++)
+                assert_int_equal(s.out[i], i * i);
+        }
+        pool_free(p);
+    }
+    struct squares s = {.calls = 0};
+    pool_run(NULL, 10, square, &s);
+    assert_int_equal(s.calls, 10);
+    pool_free(NULL);
+}
+
+static void count_line(struct report *r, enum report_kind kind, const char *text)
+{
+    (void)kind;
+    (void)r;
+    assert_string_equal(text, "file: 3 of 4 [N12]");
+}
+
+static void reports_count_and_can_be_held(void **state)
+{
+    (void)state;
+    struct report r = {.line = count_line};
+    report_line(NULL, REPORT_WARNING, "file", "N12", "nobody listens");
+    report_line(&r, REPORT_WARNING, "file", "N12", "%d of %d", 3, 4);
+    assert_int_equal(r.n_warnings, 1);
+    struct report_hold h;
+    report_hold(&h);
+    for (int i = 0; i < 20; i++)
+        report_line(&h.report, REPORT_WARNING, "file", "N12", "%d of %d", 3, 4);
+    report_release(&h, &r);
+    assert_int_equal(r.n_warnings, 9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_are_one_printable_line),
+        cmocka_unit_test(valid_utf8_is_kept),
+        cmocka_unit_test(numbers_are_strict),
+        cmocka_unit_test(distance_finds_near_words),
+        cmocka_unit_test(sizes_and_memory_are_checked),
+        cmocka_unit_test(philox_matches_the_published_vectors),
+        cmocka_unit_test(random_numbers_are_even),
+        cmocka_unit_test(every_item_runs_once),
+        cmocka_unit_test(reports_count_and_can_be_held),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
