@@ -1,0 +1,151 @@
+/* volume.h - a scan or a mask in memory, and its way in from and out to files.
+ *
+ * Voxels are kept as stored in the file (type and bits), in host byte order, first axis fastest, as in
+ * NIfTI: voxel (i, j, k) of channel t is data[i + dims[0] * (j + dims[1] * (k + dims[2] * t))].
+ * value = slope * stored + inter. The affine maps (i, j, k, 1) to millimetres in RAS (x grows towards the
+ * patient's Right, y Anterior, z Superior).
+ *
+ * Readers: one file per format, each ending in one `const struct volume_format`. Content decides which
+ * one reads a file, never its name.
+ */
+#ifndef FALX_VOLUME_H
+#define FALX_VOLUME_H
+
+#include "base/base.h"
+#include "base/source.h"
+
+enum dtype {
+    DTYPE_U8, DTYPE_I8, DTYPE_U16, DTYPE_I16, DTYPE_U32, DTYPE_I32, DTYPE_U64, DTYPE_I64,
+    DTYPE_F32, DTYPE_F64
+};
+size_t dtype_bytes(enum dtype t);
+const char *dtype_name(enum dtype t); /* "uint8", "int16", "float32", ... */
+
+typedef uint16_t label_t; /* a class number; 0 is background */
+
+enum { VOLUME_MAX_DIMS = 7 };
+
+/* Where a volume lies in the patient. */
+struct geometry {
+    double affine[3][4];  /* (i, j, k, 1) -> RAS mm */
+    double spacing_mm[3]; /* length of the affine's columns, or the file's own spacing */
+    int known;            /* 0: the file names no orientation; the affine is diag(spacing) */
+    /* A NIfTI header's own words, kept so that output carries them unchanged; version 0 = none. */
+    struct nifti_space {
+        int version; /* 1 or 2 */
+        int qform_code, sform_code, xyzt_units;
+        double pixdim[8], quatern[3], qoffset[3], srow[3][4];
+    } nifti;
+};
+
+struct volume {
+    const char *format;           /* "NIfTI-1", "NRRD", "MetaImage", "HDF5", "DICOM" (static) */
+    enum dtype dtype;             /* of data */
+    int n_dims;                   /* 1..7 */
+    int64_t dims[VOLUME_MAX_DIMS];/* all >= 1; those past n_dims are 1 */
+    double slope, inter;          /* 1 and 0 if the file scales nothing */
+    struct geometry geometry;
+    void *data;                   /* owned; NULL if only the header was read */
+};
+
+struct volume_limits {
+    uint64_t voxels; /* default 2^31 */
+    uint64_t bytes;  /* decoded, default 8 GiB */
+};
+extern const struct volume_limits volume_default_limits;
+
+enum volume_part { VOLUME_ALL, VOLUME_HEADER_ONLY };
+
+struct volume_request {
+    enum volume_part part;
+    const char *member;    /* HDF5 data set name; NULL = "image" */
+    int strict;            /* 1: what would be a warning about the file's form is refused */
+    int describe;          /* 1: odd spacing or orientation is a warning, as info and convert want */
+    int allow_gaps;        /* DICOM: accept missing slices */
+    struct volume_limits limits; /* zero = defaults */
+    struct report *report; /* warnings; may be NULL */
+};
+
+/* Reads a file, or a folder holding one DICOM series. `r` may be NULL. Errors carry the path. */
+int volume_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e);
+/* The same from an open source (NIfTI, NRRD, MetaImage): what the fuzzers call. */
+int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r,
+                       struct error *e);
+/* Writes .nii, .nii.gz, .nrrd or .seg.nrrd, decided by the name, atomically, with v's geometry and no
+ * free text of any header. .seg.nrrd needs a label volume; one segment a class. */
+int volume_write(const struct volume *v, const char *path, struct error *e);
+void volume_free(struct volume *v); /* zeroed or freed volumes are fine */
+
+/* A volume of the given shape with zeroed voxels, on the grid of `like` (NULL: identity, unknown). */
+int volume_new(struct volume *out, enum dtype t, const int64_t dims[3], const struct geometry *like,
+               struct error *e);
+
+int64_t volume_voxels(const struct volume *v);   /* dims[0] * dims[1] * dims[2] */
+int64_t volume_channels(const struct volume *v); /* product of the other dims */
+double volume_value(const struct volume *v, int64_t index); /* scaled value of one stored number */
+
+/* Values for arithmetic: one channel as float32, scaling applied. */
+enum nan_policy { NAN_REFUSE, NAN_ZERO, NAN_MIN };
+/* *out gets volume_voxels(v) floats, first axis fastest (mem_free). NaN and Inf are refused with count
+ * and first index unless the policy replaces them [N37]; values beyond float32 [N20] and beyond
+ * +-1e30 [N39] are refused. */
+int volume_floats(float **out, const struct volume *v, int64_t channel, enum nan_policy policy,
+                  struct error *e);
+/* *out gets class numbers. Values must be within 1e-3 of an integer [L05 N21], not NaN [L06], and in
+ * 0..65535 [L04]. *highest (may be NULL) is the largest class found. */
+int volume_labels(label_t **out, label_t *highest, const struct volume *v, struct error *e);
+
+/* Statistics over all channels after scaling; NaN voxels are left out and counted. */
+struct volume_stats {
+    double min, max, mean;
+    int64_t n_nan;
+};
+void volume_measure(struct volume_stats *out, const struct volume *v);
+
+/* Stored numbers [start, start + n) as scaled doubles: the one place that knows all types. */
+void volume_block(double *out, const struct volume *v, int64_t start, int64_t n);
+
+/* ---- geometry -------------------------------------------------------------------------------- */
+
+void geometry_identity(struct geometry *g, const double spacing_mm[3]);
+/* Sets the affine and derives the spacing from its columns; drops NIfTI words. */
+void geometry_from_affine(struct geometry *g, const double affine[3][4]);
+/* "RAS", "LPI", ...: for each voxel axis the patient direction it runs towards (nearest). */
+void geometry_orientation(char out[4], const struct geometry *g);
+/* Axis of the patient (0..2) and sign that each voxel axis is nearest to; a permutation. */
+void geometry_axes(int axis[3], int sign[3], const struct geometry *g);
+/* Largest difference of position (mm) over the corners of a grid of `dims`. */
+double geometry_distance_mm(const struct geometry *a, const struct geometry *b, const int64_t dims[3]);
+int affine_invert(double out[3][4], const double in[3][4]); /* -1 if singular or not finite */
+double affine_shear(const double m[3][4]); /* largest cosine between two columns: 0 = orthogonal */
+void affine_multiply(double out[3][4], const double a[3][4], const double b[3][4]);
+
+/* ---- for format files ------------------------------------------------------------------------- */
+
+struct volume_format {
+    const char *name;
+    /* 1 if the first n decoded bytes look like this format. */
+    int (*recognise)(const unsigned char *head, size_t n);
+    /* Fills *out, which is zeroed; on failure the caller frees it. The path is added by the caller. */
+    int (*read)(struct volume *out, struct source *s, const struct volume_request *r, struct error *e);
+    /* NULL if the format cannot be written. */
+    int (*write)(const struct volume *v, const char *path, struct error *e);
+};
+extern const struct volume_format format_nifti, format_nrrd, format_metaimage;
+
+/* Common last steps of a reader, dims and dtype being set: checks the claim against limits and file
+ * [N08 N09 N10, and `id_claim` such as "N11" or "R14"], allocates, reads, swaps bytes if `swap`, verifies
+ * the end of the stream [N12 Z04]. `data` is where the voxels come from (the header's source or another).
+ * Header-only requests stop after the checks. */
+int volume_read_voxels(struct volume *v, struct source *data, int swap, const char *id_claim,
+                       const struct volume_request *r, struct error *e);
+
+/* Helpers living in other processes. */
+int hdf5_recognise(const unsigned char *head, size_t n);
+int hdf5_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e);
+int dicom_recognise(const unsigned char *head, size_t n);
+/* A folder with one series, or one file. */
+int dicom_read_folder(struct volume *out, const char *folder, const struct volume_request *r,
+                      struct error *e);
+
+#endif
