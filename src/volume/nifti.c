@@ -7,6 +7,7 @@
  * on that. A header is believed only as far as the file can honour it. Real files are odd in known ways
  * (NaN slopes, vox_offset 0, spacing of unused axes 0); each such case is named below with its id.
  */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -230,10 +231,8 @@ static int check_spacing(struct geometry *g, const struct volume *v, const struc
         negative |= s < 0.0;
         s = fabs(s) * unit_mm(h->space.xyzt_units);
         g->spacing_mm[a] = s;
-        if (!isfinite(s) || s == 0.0 || fpclassify(s) == FP_SUBNORMAL)
+        if (!isfinite(s) || s < FLT_MIN) /* zero and denormals too */
             return fail(e, ERR_DATA, "N22", "spacing[%d]=%g, must be positive", a + 1, s);
-        if (s < 1e-4 || s > 1e4)
-            return fail(e, ERR_DATA, "N23", "spacing[%d]=%g mm, allowed 1e-4..1e4", a + 1, s);
     }
     if (negative)
         report_line(report, REPORT_WARNING, path, "N22", "negative spacing; absolute value used");

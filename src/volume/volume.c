@@ -191,7 +191,35 @@ int volume_read_voxels(struct volume *v, struct source *data, int swap, const ch
     return 0;
 }
 
+/* No scanner makes voxels thinner than 0.1 micron or thicker than 10 metres [N23]. */
+static int check_spacing(const struct volume *v, const struct volume_request *r, struct error *e)
+{
+    for (int a = 0; a < 3 && !(r && r->describe); a++)
+        if (!(v->geometry.spacing_mm[a] >= 1e-4 && v->geometry.spacing_mm[a] <= 1e4))
+            return fail(e, ERR_DATA, "N23", "spacing[%d]=%g mm, allowed 1e-4..1e4", a + 1,
+                        v->geometry.spacing_mm[a]);
+    return 0;
+}
+
 static const struct volume_format *const formats[] = {&format_nifti, &format_nrrd, &format_metaimage};
+
+static const struct volume_format *recognise(const unsigned char *head, size_t n)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (formats[i]->recognise(head, n))
+            return formats[i];
+    return NULL;
+}
+
+/* Content that nothing recognises: the name says what the user believed it to be. */
+static int refuse_unknown(const char *path, struct error *e)
+{
+    if (text_ends_with_nocase(path, ".h5") || text_ends_with_nocase(path, ".hdf5"))
+        return fail(e, ERR_DATA, "H01", "no HDF5 signature");
+    if (text_ends_with_nocase(path, ".dcm"))
+        return fail(e, ERR_DATA, "D01", "no DICM at byte 128");
+    return 0; /* the NIfTI reader tells what is wrong with it */
+}
 
 int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r,
                        struct error *e)
@@ -201,12 +229,12 @@ int volume_read_source(struct volume *out, struct source *s, const struct volume
     int64_t n = source_peek(s, head, sizeof head, e);
     if (n < 0)
         return -1;
-    const struct volume_format *format = &format_nifti; /* names what is wrong with an unknown file */
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        if (formats[i]->recognise(head, (size_t)n))
-            format = formats[i];
+    const struct volume_format *format = recognise(head, (size_t)n);
+    if (!format && refuse_unknown(source_path(s), e) < 0)
+        return -1;
+    format = format ? format : &format_nifti;
     out->slope = 1.0;
-    if (format->read(out, s, r, e) < 0) {
+    if (format->read(out, s, r, e) < 0 || check_spacing(out, r, e) < 0) {
         volume_free(out);
         return -1;
     }
@@ -233,7 +261,7 @@ static int read_file(struct volume *out, const char *path, const struct volume_r
     struct source *s;
     if (source_open(&s, path, e) < 0)
         return fail_in(e, path);
-    unsigned char head[512];
+    unsigned char head[4096]; /* HDF5 may start behind a user block of 512, 1024 or 2048 bytes */
     int64_t n = source_peek(s, head, sizeof head, e);
     int result;
     if (n < 0 || check_name(s, r, e) < 0) {

@@ -29,7 +29,7 @@ enum { VOLUME_MAX_DIMS = 7 };
 struct geometry {
     double affine[3][4];  /* (i, j, k, 1) -> RAS mm */
     double spacing_mm[3]; /* length of the affine's columns, or the file's own spacing */
-    int known;            /* 0: the file names no orientation; the affine is diag(spacing) */
+    int known;            /* 0: the file names no patient orientation; the affine is a guess */
     /* A NIfTI header's own words, kept so that output carries them unchanged; version 0 = none. */
     struct nifti_space {
         int version; /* 1 or 2 */
