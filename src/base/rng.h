@@ -78,10 +78,10 @@ static inline uint32_t rng_below(struct rng *r, uint32_t n)
     return (uint32_t)((high + (low >> 32)) >> 32);
 }
 
-/* Uniform in the open interval (0, 1), 24 bits. */
+/* Uniform in the open interval (0, 1): 23 bits, so that adding a half stays exact and 1 is never met. */
 static inline float rng_uniform(struct rng *r)
 {
-    return ((float)(rng_u32(r) >> 8) + 0.5f) * (1.0f / 16777216.0f);
+    return ((float)(rng_u32(r) >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }
 
 static inline float rng_between(struct rng *r, float lo, float hi)

@@ -1,0 +1,192 @@
+/* config_print.c - a config on its way out: as help, as a config file, as JSON.
+ *
+ * All three walk the table of options.c. What --print-config prints is a config file that gives the
+ * same config when read back; options that are not set are printed as comments.
+ */
+#include <jansson.h>
+#include <limits.h>
+#include <string.h>
+
+#include "cli/options.h"
+
+/* ---- config file ------------------------------------------------------------------------- */
+
+static int needs_quotes(const char *text)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == '#' || text[i] == '"' || text[i] == '\\')
+            return 1;
+    return n == 0 || text[0] == ' ' || text[n - 1] == ' ';
+}
+
+static void print_value(const char *text, FILE *to)
+{
+    if (!needs_quotes(text)) {
+        fputs(text, to);
+        return;
+    }
+    fputc('"', to);
+    for (const char *s = text; *s; s++) {
+        if ((unsigned char)*s < 0x20)
+            fprintf(to, "\\x%02x", (unsigned char)*s);
+        else
+            fprintf(to, "%s%c", *s == '"' || *s == '\\' ? "\\" : "", *s);
+    }
+    fputc('"', to);
+}
+
+void config_print(const struct config *c, FILE *to)
+{
+    char text[PATH_MAX];
+    for (const struct option_row *o = options; o < options + n_options; o++) {
+        if (!(o->verbs & 1u << c->verb) || o->traits & OPTION_ARGV_ONLY)
+            continue;
+        int is_set = option_text(text, sizeof text, o, c);
+        fprintf(to, "%s%s =%s", is_set ? "" : "# ", o->name, is_set ? " " : "");
+        if (is_set)
+            print_value(text, to);
+        fputc('\n', to);
+    }
+}
+
+/* ---- help -------------------------------------------------------------------------------- */
+
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80 };
+
+/* Words of `text` from HELP_COLUMN on, broken before HELP_WIDTH; the cursor is at `column`. */
+static void print_wrapped(const char *text, int column, FILE *to)
+{
+    if (column >= HELP_COLUMN) {
+        fputc('\n', to);
+        column = 0;
+    }
+    fprintf(to, "%*s", HELP_COLUMN - column, "");
+    column = HELP_COLUMN;
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+            fprintf(to, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        }
+        column += fprintf(to, "%s%.*s", column > HELP_COLUMN ? " " : "", n, text);
+        text += n + (text[n] == ' ');
+    }
+    fputc('\n', to);
+}
+
+/* "a|b|c" as words that can be wrapped. */
+static void spread_choices(char *out, size_t cap, const char *choices)
+{
+    size_t n = 0;
+    for (const char *s = choices; *s && n + 3 < cap; s++) {
+        out[n++] = *s == '|' ? ',' : *s;
+        if (*s == '|')
+            out[n++] = ' ';
+    }
+    out[n] = '\0';
+}
+
+static void print_option_help(const struct option_row *o, FILE *to)
+{
+    char choices[200] = "", text[400], letter[8] = "    ";
+    const char *meta = o->meta ? o->meta : o->kind == OPTION_FLAG ? "" : "WORD";
+    if (o->letter)
+        snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    if (o->choices)
+        spread_choices(choices, sizeof choices, o->choices);
+    int column = fprintf(to, "  %s--%s%s%s", letter, o->name, *meta ? " " : "", meta);
+    int shows_default = o->value && o->kind != OPTION_FLAG;
+    snprintf(text, sizeof text, "%s%s%s%s%s%s", o->help, *choices ? ": " : "", choices,
+             shows_default ? " [" : "", shows_default ? o->value : "", shows_default ? "]" : "");
+    print_wrapped(text, column, to);
+}
+
+void config_print_help(enum verb verb, FILE *to)
+{
+    const struct verb_row *v = &verbs[verb];
+    fprintf(to, "falx %s - %s\n\nusage: falx %s [options]%s%s\n   eg: falx %s\n", v->name, v->about,
+            v->name, *v->args ? " " : "", v->args, v->example);
+    int group = -1;
+    for (const struct option_row *o = options; o < options + n_options; o++) {
+        if (!(o->verbs & 1u << verb))
+            continue;
+        if ((int)o->group != group)
+            fprintf(to, "\n%s\n", group_titles[o->group]);
+        group = (int)o->group;
+        print_option_help(o, to);
+    }
+    fprintf(to, "\nValues in [brackets] are the defaults. --no-NAME switches a flag off.\n");
+}
+
+/* ---- JSON -------------------------------------------------------------------------------- */
+
+/* Whether the value names a place in the file system. */
+static int is_path(const struct option_row *o, const char *text)
+{
+    int64_t count;
+    return o->kind == OPTION_PATH ||
+           (o->kind == OPTION_COUNT_OR_PATH && parse_int(&count, text) < 0);
+}
+
+static json_t *json_text(const char *text)
+{
+    char shown[4 * PATH_MAX]; /* JSON is UTF-8; other bytes are shown as in messages */
+    json_t *plain = json_string(text);
+    return plain ? plain : json_string(text_escape(shown, sizeof shown, text));
+}
+
+static json_t *json_value(const struct option_row *o, const struct config *c, const char *text)
+{
+    const void *at = (const char *)c + o->offset;
+    const int64_t *v = at;
+    if (o->kind == OPTION_FLAG)
+        return json_boolean(*(const int *)at);
+    if (o->kind == OPTION_REAL)
+        return json_real(*(const double *)at);
+    if (o->traits & OPTION_AUTO && *v == 0)
+        return json_string("auto");
+    if (o->kind == OPTION_INT || o->kind == OPTION_SEED)
+        return json_integer(*v);
+    if (o->kind == OPTION_INT3)
+        return json_pack("[I,I,I]", (json_int_t)v[0], (json_int_t)v[1], (json_int_t)v[2]);
+    return json_text(text);
+}
+
+static int add_options(json_t *object, const struct config *c, enum config_paths paths)
+{
+    char text[PATH_MAX];
+    for (const struct option_row *o = options; o < options + n_options; o++) {
+        if (!(o->verbs & 1u << c->verb) || o->traits & OPTION_ARGV_ONLY ||
+            !option_text(text, sizeof text, o, c))
+            continue;
+        if (paths == CONFIG_WITHOUT_PATHS && is_path(o, text))
+            continue;
+        if (json_object_set_new(object, o->name, json_value(o, c, text)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_arguments(json_t *object, const struct config *c)
+{
+    json_t *list = json_array();
+    if (json_object_set_new(object, "arguments", list) < 0)
+        return -1;
+    for (int i = 0; i < c->n_args; i++)
+        if (json_array_append_new(list, json_text(c->args[i])) < 0)
+            return -1;
+    return 0;
+}
+
+struct json_t *config_to_json(const struct config *c, enum config_paths paths, struct error *e)
+{
+    json_t *object = json_pack("{s:s, s:s}", "falx", FALX_VERSION, "verb", verbs[c->verb].name);
+    if (!object || add_options(object, c, paths) < 0 ||
+        (paths == CONFIG_WITH_PATHS && add_arguments(object, c) < 0)) {
+        json_decref(object);
+        fail(e, ERR_MEMORY, NULL, "no memory for the configuration as JSON");
+        return NULL;
+    }
+    return object;
+}

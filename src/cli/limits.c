@@ -1,0 +1,49 @@
+/* limits.c - the bounds that input is held to, as `--limits` and `doctor` show them.
+ *
+ * The two limits of a volume can be moved by options; the others are fixed where the input is
+ * parsed and only told here.
+ */
+#include <inttypes.h>
+
+#include "cli/config.h"
+#include "volume/header_text.h"
+
+int limit_at(struct limit *out, int number, const struct config *c)
+{
+    static const struct limit fixed[] = {
+        {"header-text", "bytes", HEADER_MAX_BYTES},
+        {"nifti-extensions", "bytes", 16 << 20}, /* all extensions of a NIfTI file together */
+        {"config-file", "bytes", 1 << 20},
+    };
+    int n_fixed = (int)(sizeof fixed / sizeof *fixed);
+    int64_t voxels = c && c->limit_voxels ? c->limit_voxels : (int64_t)volume_default_limits.voxels;
+    int64_t bytes = c && c->limit_bytes ? c->limit_bytes : (int64_t)volume_default_limits.bytes;
+    if (number == 0)
+        *out = (struct limit){"limit-voxels", "voxels", voxels};
+    else if (number == 1)
+        *out = (struct limit){"limit-bytes", "bytes", bytes};
+    else if (number >= 2 && number - 2 < n_fixed)
+        *out = fixed[number - 2];
+    else
+        return 0;
+    return 1;
+}
+
+void limits_print(const struct config *c, FILE *to)
+{
+    struct limit l;
+    for (int i = 0; limit_at(&l, i, c); i++)
+        fprintf(to, "%-18s %12" PRId64 " %s\n", l.name, l.value, l.unit);
+}
+
+struct volume_request config_request(const struct config *c)
+{
+    return (struct volume_request){
+        .part = VOLUME_ALL,
+        .member = c->member,
+        .strict = c->strict,
+        .allow_gaps = c->allow_gaps,
+        .limits = {(uint64_t)c->limit_voxels, (uint64_t)c->limit_bytes},
+        .report = console_report(c),
+    };
+}

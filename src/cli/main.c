@@ -1,0 +1,127 @@
+/* main.c - the front door: which verb, which exit code.
+ *
+ * Exit codes are the values of enum error_code: 0 done, 1 a bug of ours, 2 command line or config,
+ * 3 input refused, 4 system, 5 memory, and so on. Errors are one line on stderr; stdout carries
+ * results only, and a result that could not be written (disk full) is an error too.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/options.h"
+
+static int (*const verb_functions[VERB_COUNT])(struct config *c) = {
+    [VERB_INFO] = verb_info,       [VERB_CHECK] = verb_check,     [VERB_CONVERT] = verb_convert,
+    [VERB_PHANTOM] = verb_phantom, [VERB_PREPARE] = verb_prepare, [VERB_EVAL] = verb_eval,
+    [VERB_BENCH] = verb_bench,     [VERB_DOCTOR] = verb_doctor,
+};
+
+static void print_overview(FILE *to)
+{
+    fprintf(to,
+            "falx %s - outline organs in 3D scans from few labels\n\n"
+            "usage: falx VERB [options] ...\n\n",
+            FALX_VERSION);
+    for (int v = 0; v < VERB_COUNT; v++)
+        fprintf(to, "  %-8s %-17s %s\n", verbs[v].name, verbs[v].args, verbs[v].about);
+    fprintf(to,
+            "\n  falx VERB --help    options of a verb\n"
+            "  falx --version      version\n"
+            "  falx --limits       limits that input is held to\n"
+            "\nExit codes: 0 done, 1 internal error, 2 command line or config, 3 input refused,\n"
+            "4 system (disk, permission), 5 memory.\n");
+}
+
+static int find_verb(enum verb *out, const char *name, struct error *e)
+{
+    int best = -1, best_distance = 0, distance;
+    for (int v = 0; v < VERB_COUNT; v++) {
+        if (strcmp(name, verbs[v].name) == 0) {
+            *out = (enum verb)v;
+            return 0;
+        }
+        if (word_is_near(name, verbs[v].name, &distance) &&
+            (best < 0 || distance < best_distance)) {
+            best = v;
+            best_distance = distance;
+        }
+    }
+    fail(e, ERR_CONFIG, "C01", "unknown verb%s%s%s",
+         best < 0 ? ", see falx --help" : "; did you mean ", best < 0 ? "" : verbs[best].name,
+         best < 0 ? "" : "?");
+    return fail_in(e, name);
+}
+
+static int run_verb(const char *name, int argc, char **argv)
+{
+    struct error e = {.code = ERR_NONE};
+    struct config c;
+    enum verb verb = VERB_COUNT;
+    if (find_verb(&verb, name, &e) < 0 || config_parse(&c, verb, argc, argv, &e) < 0)
+        return complain(&e);
+    int code = 0;
+    if (c.help)
+        config_print_help(verb, stdout);
+    else if (c.print_config)
+        config_print(&c, stdout);
+    else if (c.show_limits)
+        limits_print(&c, stdout);
+    else {
+        if (c.seed_drawn)
+            report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "seed %lld drawn",
+                        (long long)c.seed);
+        code = verb_functions[verb](&c);
+    }
+    config_free(&c);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    struct error e;
+    const char *word = argc > 1 ? argv[1] : "";
+    int asks_help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+                    strcmp(word, "help") == 0;
+    if (asks_help && argc > 2) { /* falx help VERB */
+        char *help[] = {argv[2], (char[]){"--help"}, NULL};
+        return run_verb(argv[2], 2, help);
+    }
+    if (asks_help) {
+        print_overview(stdout);
+    } else if (strcmp(word, "--version") == 0) {
+        printf("falx %s\n", FALX_VERSION);
+    } else if (strcmp(word, "--limits") == 0) {
+        limits_print(NULL, stdout);
+    } else if (argc < 2 || *word == '-') {
+        fail(&e, ERR_CONFIG, "C01", "%s%sno verb given, see falx --help", word, *word ? ": " : "");
+        return complain(&e);
+    } else {
+        return run_verb(word, argc - 1, argv + 1);
+    }
+    return 0;
+}
+
+/* Started with a closed stdin, stdout or stderr, messages would end up in an output file. */
+static void open_standard_files(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    open_standard_files();
+    int code = run(argc, argv);
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        struct error e;
+        fail_errno(&e, errno ? errno : EIO, "standard output");
+        return code ? code : complain(&e);
+    }
+    return code;
+}

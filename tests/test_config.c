@@ -1,0 +1,674 @@
+/* test_config.c - the table of options and its way through argv, file, help, print and JSON.
+ *
+ * Most tests walk the whole table, so that a new row is tested the moment it is written.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+/* cmocka's fail() would hide ours of base.h. */
+#undef fail
+#define stop(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "cli/options.h"
+#include "volume/volume.h"
+
+enum { WORDS_MAX = 16 };
+
+/* Parses "falx VERB words..."; the words end with NULL. */
+static int parse(struct config *c, struct error *e, enum verb verb, ...)
+{
+    char *argv[WORDS_MAX] = {(char *)(uintptr_t)verbs[verb].name};
+    int argc = 1;
+    va_list args;
+    va_start(args, verb);
+    for (char *w; (w = va_arg(args, char *)) != NULL;)
+        argv[argc++] = w;
+    va_end(args);
+    return config_parse(c, verb, argc, argv, e);
+}
+
+/* A config of the verb with all it needs, whatever that is. */
+static void parse_plain(struct config *c, enum verb verb)
+{
+    struct error e = {.code = ERR_NONE};
+    if (parse(c, &e, verb, "--print-config", NULL) < 0)
+        stop("%s: %s", verbs[verb].name, e.text);
+}
+
+static void expect_error(const struct error *e, const char *id, const char *text)
+{
+    if (e->code != ERR_CONFIG || strcmp(e->id, id) != 0 || !strstr(e->text, text))
+        stop("got \"%s\" [%s] code %d, expected \"%s\" [%s]", e->text, e->id, (int)e->code, text,
+             id);
+}
+
+static void refuses(const char *words, const char *value, const char *id, const char *text)
+{
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", words, value, NULL), -1);
+    expect_error(&e, id, text);
+    assert_null(c.owned);
+}
+
+static void refuses_text(const char *text, const char *id, const char *message)
+{
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    parse_plain(&c, VERB_CHECK);
+    assert_int_equal(config_apply_text(&c, text, "run.cfg", &e), -1);
+    expect_error(&e, id, message);
+    config_free(&c);
+}
+
+static char *printed(const struct config *c)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    config_print(c, f);
+    fclose(f);
+    return text;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static void table_is_sound(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_options; i++) {
+        const struct option_row *o = &options[i];
+        assert_true(strspn(o->name, "abcdefghijklmnopqrstuvwxyz-") == strlen(o->name));
+        assert_true(o->verbs != 0 && o->verbs < 1u << VERB_COUNT);
+        assert_non_null(o->help);
+        assert_true(o->offset < sizeof(struct config));
+        assert_true(o->kind == OPTION_FLAG || o->meta || o->choices);
+        assert_true(o->kind != OPTION_CHOICE || o->choices);
+        assert_true(!(o->traits & OPTION_NEEDED) || (o->meta && !o->value));
+        if (i > 0)
+            assert_true(o->group >= options[i - 1].group);
+    }
+}
+
+/* Names, aliases and letters of one verb are all different. */
+static void names_are_unique(void **state)
+{
+    (void)state;
+    for (int v = 0; v < VERB_COUNT; v++)
+        for (const struct option_row *o = options; o < options + n_options; o++) {
+            if (!(o->verbs & 1u << v))
+                continue;
+            assert_ptr_equal(option_find(o->name, strlen(o->name), (enum verb)v), o);
+            if (o->letter)
+                assert_ptr_equal(option_by_letter(o->letter, (enum verb)v), o);
+            for (const char *a = o->aliases; a;) {
+                size_t n = strcspn(a, "|");
+                assert_ptr_equal(option_find(a, n, (enum verb)v), o);
+                a = a[n] ? a + n + 1 : NULL;
+            }
+        }
+}
+
+/* The numbers behind words are those of the enums they stand for; limits are the library's. */
+static void words_match_enums(void **state)
+{
+    (void)state;
+    const char *nan = option_find("nan", 3, VERB_CHECK)->choices;
+    assert_int_equal(choice_find(nan, "refuse", 6), NAN_REFUSE);
+    assert_int_equal(choice_find(nan, "zero", 4), NAN_ZERO);
+    assert_int_equal(choice_find(nan, "min", 3), NAN_MIN);
+    struct config c;
+    parse_plain(&c, VERB_INFO);
+    assert_true((uint64_t)c.limit_voxels == volume_default_limits.voxels);
+    assert_true((uint64_t)c.limit_bytes == volume_default_limits.bytes);
+    config_free(&c);
+}
+
+/* Every value of every option, as text, is the same in a and b. */
+static void assert_same(const struct config *a, const struct config *b)
+{
+    char x[PATH_MAX], y[PATH_MAX];
+    for (const struct option_row *o = options; o < options + n_options; o++) {
+        if (!(o->verbs & 1u << a->verb) || o->traits & OPTION_ARGV_ONLY)
+            continue;
+        assert_int_equal(option_text(x, sizeof x, o, a), option_text(y, sizeof y, o, b));
+        assert_string_equal(x, y);
+    }
+}
+
+/* A default is what the row says, and what --print-config prints reads back as the same. */
+static void defaults_read_back(void **state)
+{
+    (void)state;
+    for (int v = 0; v < VERB_COUNT; v++) {
+        struct config c, back;
+        struct error e = {.code = ERR_NONE};
+        char text[PATH_MAX];
+        parse_plain(&c, (enum verb)v);
+        for (const struct option_row *o = options; o < options + n_options; o++)
+            if (o->verbs & 1u << v && o->value && o->kind != OPTION_INT3 &&
+                strcmp(o->name, "labeled-batch") != 0 && !(o->traits & OPTION_ARGV_ONLY)) {
+                option_text(text, sizeof text, o, &c);
+                assert_string_equal(text, o->value);
+            }
+        char *file = printed(&c);
+        memset(&back, 0, sizeof back); /* nothing set: the file alone must restore all */
+        back.verb = (enum verb)v;
+        if (config_apply_text(&back, file, "printed", &e) < 0)
+            stop("%s", e.text);
+        assert_same(&c, &back);
+        free(file);
+        config_free(&c);
+        config_free(&back);
+    }
+}
+
+static void odd_values_read_back(void **state)
+{
+    (void)state;
+    static const char *const odd[] = {" lead", "trail ", "a # b",     "\"q\"",        "back\\slash",
+                                      "a\nb",  "#",      "tab\there", "\x01\x7f\xff", "~/$HOME/`x`",
+                                      "a=b",   "\\x41",  "C:\\x",     "a;b"};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        struct config c, back;
+        struct error e = {.code = ERR_NONE};
+        assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", "-o", odd[i], NULL), 0);
+        parse_plain(&back, VERB_PREPARE);
+        char *file = printed(&c);
+        if (config_apply_text(&back, file, "printed", &e) < 0)
+            stop("%s", e.text);
+        assert_string_equal(back.output, odd[i]);
+        assert_same(&c, &back);
+        free(file);
+        config_free(&c);
+        config_free(&back);
+    }
+}
+
+static void help_mentions_every_option(void **state)
+{
+    (void)state;
+    for (int v = 0; v < VERB_COUNT; v++) {
+        char *text = NULL, word[80];
+        size_t n;
+        FILE *f = open_memstream(&text, &n);
+        config_print_help((enum verb)v, f);
+        fclose(f);
+        for (const struct option_row *o = options; o < options + n_options; o++) {
+            snprintf(word, sizeof word, "--%s%s", o->name, o->meta ? " " : "");
+            if (!!(o->verbs & 1u << v) != !!strstr(text, word))
+                stop("falx %s --help and --%s", verbs[v].name, o->name);
+        }
+        for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+            assert_true(strcspn(line, "\n") <= 80);
+        free(text);
+    }
+}
+
+/* ---- command line ------------------------------------------------------------------------------
+ */
+
+static void forms_of_options(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, "--out=x=y", "-j4", "set", "--strict",
+                           "--no-strict", "--follow=yes", "-q", "--preset", "paper-la", NULL),
+                     0);
+    assert_string_equal(c.output, "x=y");
+    assert_int_equal(c.threads, 4);
+    assert_int_equal(c.strict, 0);
+    assert_int_equal(c.follow, 1);
+    assert_int_equal(c.quiet, 1);
+    assert_string_equal(c.preset, "paper-la");
+    assert_int_equal(c.n_args, 1);
+    assert_string_equal(c.args[0], "set");
+    config_free(&c);
+    assert_int_equal(parse(&c, &e, VERB_INFO, "-", "--", "--strict", "-x", NULL), 0);
+    assert_int_equal(c.strict, 0);
+    assert_int_equal(c.n_args, 3);
+    assert_string_equal(c.args[1], "--strict");
+    config_free(&c);
+    assert_int_equal(parse(&c, &e, VERB_CONVERT, "--volume", "-1", "in", "out", NULL), 0);
+    assert_int_equal(c.volume, -1);
+    config_free(&c);
+}
+
+static void names_of_research_scripts(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--labelnum", "16", "--batch_size=6",
+                           "--labeled_bs", "3", "--patch_size", "112, 112,80", "--ema_decay", "0.5",
+                           "--num_workers=2", NULL),
+                     0);
+    assert_string_equal(c.labeled, "16");
+    assert_int_equal(c.batch, 6);
+    assert_int_equal(c.labeled_batch, 3);
+    assert_int_equal(c.patch[0] * 1000000 + c.patch[1] * 1000 + c.patch[2], 112112080);
+    assert_true(c.ema_decay == 0.5);
+    assert_int_equal(c.threads, 2);
+    config_free(&c);
+}
+
+static void wrong_words(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    refuses("--bacth", "3", "C01", "--bacth: unknown option of check; did you mean --batch?");
+    refuses("--csv", "x", "C01", "--csv: not an option of check, only of eval");
+    refuses("--xyzzy=1", NULL, "C01", "--xyzzy: unknown option of check");
+    refuses("--batch", NULL, "C01", "--batch: needs a value");
+    refuses("--batch", "--json", "C01", "--batch: needs a value");
+    refuses("-x", NULL, "C01", "-x: unknown option");
+    refuses("-qq", NULL, "C01", "-qq: unknown option");
+    refuses("--no-batch", NULL, "C01", "--no-batch: unknown option");
+    refuses("--json=maybe", NULL, "C01", "--json: \"maybe\", allowed true|false");
+    refuses("--nan", "drop", "C01", "allowed refuse|zero|min");
+    refuses("more", "still", "C01", "check: 3 arguments, allowed: DATASET");
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", NULL), -1);
+    expect_error(&e, "C01", "prepare: --output FOLDER is missing");
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", "-o", "x", "--preset", "heart", NULL), -1);
+    expect_error(&e, "C01",
+                 "allowed la|pancreas|colon|auto|paper-la|paper-pancreas|paper-colon|none");
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "--help", "--batch", "0", "--config", "none", NULL),
+                     0);
+    assert_int_equal(c.help, 1); /* help is given whatever else is wrong */
+    config_free(&c);
+}
+
+static void strict_numbers(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"0x10", "12abc", "nan", "1e999", "1.5",
+                                      "1,5",  "+-3",   "3 ",  "-",     "99999999999999999999",
+                                      "1e2"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refuses("--threads", bad[i], "C02", "--threads: \"");
+    static const char *const bad_real[] = {"nan", "inf",  "-inf", "0x1p-1", "1e999",
+                                           "0,5", "0.5x", "",     " 0.5"};
+    for (size_t i = 0; i < sizeof bad_real / sizeof *bad_real; i++) {
+        struct config c;
+        struct error e = {.code = ERR_NONE};
+        char word[40];
+        snprintf(word, sizeof word, "--ema-decay=%s", bad_real[i]);
+        assert_int_equal(parse(&c, &e, VERB_CHECK, "set", word, NULL), -1);
+        expect_error(&e, *bad_real[i] && *bad_real[i] != ' ' ? "C02" : "C01", "--ema-decay: \"");
+    }
+    refuses("--threads", "many", "C01", "allowed a whole number 0..1024, or auto");
+    refuses("--threads", "1025", "C02", "allowed a whole number 0..1024");
+    refuses("--seed", "-1", "C02", "or random");
+    refuses("--limit-voxels", "0", "C02", "allowed a whole number 1..1099511627776");
+}
+
+static void training_values(void **state)
+{
+    (void)state;
+    static const char *const patches[] = {"0", "8", "17", "112,112,81", "-16", "1040"};
+    for (size_t i = 0; i < sizeof patches / sizeof *patches; i++)
+        refuses("--patch", patches[i], "C03", "a multiple of 16");
+    refuses("--patch", "32,32", "C02", "once or X,Y,Z");
+    refuses("--patch", "32,32,32,32", "C02", "once or X,Y,Z");
+    refuses("--patch", "32,,32", "C01", "once or X,Y,Z");
+    refuses("--batch", "0", "C03", "--batch: \"0\", allowed a whole number 1..4096");
+    refuses("--labeled-batch", "0", "C03", "--labeled-batch: \"0\"");
+    refuses("--labeled-batch", "5", "C03", "--labeled-batch: 5, allowed 1..4 (--batch)");
+    refuses("--labeled", "0", "C03", "--labeled: \"0\", allowed a whole number 1..");
+    refuses("--labeled", "-3", "C03", "--labeled: \"-3\"");
+    refuses("--ema-decay", "1", "C03", "allowed a number 0 to below 1");
+    refuses("--ema-decay", "-0.1", "C03", "allowed a number 0 to below 1");
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--batch", "1", "--ema-decay=0", "--patch",
+                           "32", "--labeled", "train.list", NULL),
+                     0);
+    assert_int_equal(c.labeled_batch, 1);
+    assert_int_equal(c.patch[2], 32);
+    assert_string_equal(c.labeled, "train.list");
+    config_free(&c);
+}
+
+static void paths_are_literal(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    char longest[PATH_MAX + 1];
+    memset(longest, 'a', PATH_MAX);
+    longest[PATH_MAX] = '\0';
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, longest, "-o", "x", NULL), -1);
+    expect_error(&e, "C04", "4096 bytes, allowed 1..4095");
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", "-o", longest, NULL), -1);
+    expect_error(&e, "C04", "--output: 4096 bytes, allowed 1..4095");
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, "", "-o", "x", NULL), -1);
+    expect_error(&e, "C04", "argument: 0 bytes");
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, "$HOME", "--output=~/\xff;`x`", NULL), 0);
+    assert_string_equal(c.args[0], "$HOME");
+    assert_string_equal(c.output, "~/\xff;`x`");
+    config_free(&c);
+}
+
+static void seeds(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    int64_t drawn[3];
+    parse_plain(&c, VERB_PHANTOM);
+    assert_int_equal(c.seed, 1337);
+    assert_int_equal(c.seed_drawn, 0);
+    config_free(&c);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(parse(&c, &e, VERB_PHANTOM, "out", "--seed", "random", NULL), 0);
+        assert_int_equal(c.seed_drawn, 1);
+        assert_true(c.seed >= 0);
+        drawn[i] = c.seed;
+        config_free(&c);
+    }
+    assert_false(drawn[0] == drawn[1] && drawn[1] == drawn[2]);
+}
+
+/* ---- config file
+ * --------------------------------------------------------------------------------- */
+
+static void flag_over_file_over_default(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/falx-test-config-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    static const char text[] = "\xEF\xBB\xBF# comment\r\nbatch = 6 # six\r\n\r\nthreads=3\r\n"
+                               "labeled_bs = 5\r\nstrict = yes";
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(io_write_all(path, 0600, text, sizeof text - 1, &e), 0);
+    parse_plain(&c, VERB_CHECK);
+    assert_int_equal(c.batch, 4);
+    config_free(&c);
+    if (parse(&c, &e, VERB_CHECK, "set", "--threads", "8", "--config", path, "--no-strict", NULL) <
+        0)
+        stop("%s", e.text);
+    assert_int_equal(c.batch, 6);
+    assert_int_equal(c.threads, 8);
+    assert_int_equal(c.labeled_batch, 5);
+    assert_int_equal(c.strict, 0);
+    assert_true(c.ema_decay == 0.99);
+    config_free(&c);
+    unlink(path);
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--config", path, NULL), -1);
+    assert_int_equal(e.code, ERR_SYSTEM);
+}
+
+static void wrong_lines(void **state)
+{
+    (void)state;
+    refuses_text("batch = 4\n  bacth = 3\n", "C01",
+                 "run.cfg:2:3: unknown key \"bacth\"; did you mean \"batch\"?");
+    refuses_text("batch = 4\n\nbatch_size = 3\n", "C01",
+                 "run.cfg:3:1: duplicate key batch, first set in line 1");
+    refuses_text("batch = many\n", "C01", "run.cfg:1:9: batch: \"many\", allowed a whole number");
+    refuses_text("batch = 12abc\n", "C02", "run.cfg:1:9: batch: \"12abc\"");
+    refuses_text("patch = 17", "C03", "run.cfg:1:9: patch: \"17\"");
+    refuses_text("[train]\n", "C01", "run.cfg:1:1: expected `key = value`");
+    refuses_text("batch 4\n", "C01", "run.cfg:1:7: expected `key = value`");
+    refuses_text("= 4\n", "C01", "run.cfg:1:1: expected `key = value`");
+    refuses_text("batch =  \n", "C01", "run.cfg:1:10: no value");
+    refuses_text("batch = # 4\n", "C01", "run.cfg:1:9: no value");
+    refuses_text("member = \"a\n", "C01", "run.cfg:1:10: quote is not closed");
+    refuses_text("member = \"a\" b\n", "C01", "run.cfg:1:14: text after the closing quote");
+    refuses_text("member = \"a\\n\"\n", "C01", "run.cfg:1:12: unknown escape");
+    refuses_text("member = \"\\x00\"\n", "C01", "unknown escape");
+    refuses_text("member = a\x01\n", "C01", "run.cfg:1:11: control character 0x01");
+    refuses_text("member = \"\"\n", "C04", "member: 0 bytes");
+    refuses_text("help = true\n", "C01", "help is for the command line only");
+    refuses_text("include other.cfg\n", "C06", "run.cfg:1:1: include is not supported");
+    refuses_text("include = other.cfg\n", "C06", "run.cfg:1:1: include is not supported");
+    refuses_text("config = run.cfg\n", "C06", "run.cfg:1:1: config is for the command line only");
+}
+
+static void keys_of_other_verbs(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    parse_plain(&c, VERB_INFO);
+    assert_int_equal(config_apply_text(&c, "patch = 96\nprotocol = paper\n", "run.cfg", &e), 0);
+    assert_int_equal(config_apply_text(&c, "patch = 97\n", "run.cfg", &e), -1);
+    expect_error(&e, "C03", "run.cfg:1:9: patch");
+    config_free(&c);
+}
+
+static void a_line_cannot_be_forged(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--batch", "1\nfalx: error: x", NULL), -1);
+    assert_null(strchr(e.text, '\n'));
+    expect_error(&e, "C02", "1\\x0Afalx");
+}
+
+/* Each allocation fails once; nothing leaks (with ASan) and the error says so. */
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (int64_t k = 0;; k++) {
+        struct config c;
+        struct error e = {.code = ERR_NONE};
+        mem_fail_at(k, 0);
+        int result = parse(&c, &e, VERB_PREPARE, "set", "-o", "x", "--labeled", "3", NULL);
+        if (result == 0)
+            result = config_apply_text(&c, "label_map = 255=1\n", "run.cfg", &e);
+        mem_fail_at(-1, 0);
+        config_free(&c);
+        if (result == 0)
+            break;
+        assert_int_equal(e.code, ERR_MEMORY);
+        failures++;
+    }
+    assert_true(failures >= 4);
+}
+
+/* ---- out ----------------------------------------------------------------------------------------
+ */
+
+static void json_holds_the_config(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "s\xff", "--patch=32", "--labeled", "a.list", NULL),
+                     0);
+    json_t *all = config_to_json(&c, CONFIG_WITH_PATHS, &e);
+    json_t *some = config_to_json(&c, CONFIG_WITHOUT_PATHS, &e);
+    assert_string_equal(json_string_value(json_object_get(all, "verb")), "check");
+    assert_int_equal(json_integer_value(json_object_get(all, "batch")), 4);
+    assert_true(json_real_value(json_object_get(all, "ema-decay")) == 0.99);
+    assert_true(json_is_false(json_object_get(all, "strict")));
+    assert_string_equal(json_string_value(json_object_get(all, "nan")), "refuse");
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(all, "patch"), 2)), 32);
+    assert_string_equal(json_string_value(json_object_get(all, "labeled")), "a.list");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(all, "arguments"), 0)),
+                        "s\\xFF");
+    assert_null(json_object_get(some, "labeled"));
+    assert_null(json_object_get(some, "arguments"));
+    assert_int_equal(json_integer_value(json_object_get(some, "seed")), 1337);
+    json_decref(all);
+    json_decref(some);
+    config_free(&c);
+}
+
+static void progress_tells_rate_and_rest(void **state)
+{
+    (void)state;
+    char text[100];
+    assert_string_equal(progress_text(text, sizeof text, "check", 20, 80, 10),
+                        "check  20/80  25%  2/s  ETA 0:30");
+    assert_string_equal(progress_text(text, sizeof text, "prepare", 1, 80, 60),
+                        "prepare  1/80  1%  60 s each  ETA 1:19:00");
+    assert_string_equal(progress_text(text, sizeof text, "x", 0, 80, 3), "x  0/80  0%  0/s  ETA -");
+    assert_string_equal(progress_text(text, sizeof text, "x", 8, 8, 75),
+                        "x  8/8  100%  9.38 s each  in 1:15");
+    assert_string_equal(progress_text(text, sizeof text, "x", 0, 0, 0), "x  0/0  0%  0/s  in 0:00");
+}
+
+/* stderr of what happens between these two, read back. */
+static int saved_stderr;
+static FILE *captured;
+
+static void capture_begin(void)
+{
+    captured = tmpfile();
+    fflush(stderr);
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(fileno(captured), STDERR_FILENO);
+}
+
+static size_t capture_end(char *out, size_t cap)
+{
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    rewind(captured);
+    size_t n = fread(out, 1, cap - 1, captured);
+    out[n] = '\0';
+    fclose(captured);
+    return n;
+}
+
+static void messages_are_single_lines(void **state)
+{
+    (void)state;
+    struct config c = {.quiet = 1};
+    struct error e;
+    char text[2000], path[PATH_MAX];
+    memset(path, 'p', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    fail(&e, ERR_DATA, "N07", "dim[0]=9, allowed 1..7");
+    fail_in(&e, path);
+    capture_begin();
+    int code = complain(&e);
+    report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "not shown");
+    report_line(console_report(&c), REPORT_WARNING, "a.nii", "N12", "3 bytes more");
+    report_line(console_report(&c), REPORT_PROBLEM, "a.nii", "L02", "shapes");
+    c.quiet = 0;
+    report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "shown");
+    struct progress *p = progress_begin(&c, "short", 10);
+    progress_at(p, 5);
+    progress_end(p); /* under five seconds and no terminal: nothing */
+    capture_end(text, sizeof text);
+    assert_int_equal(code, 3);
+    char *second = strchr(text, '\n');
+    assert_true(second - text <= 400);
+    assert_non_null(strstr(text, "p: dim[0]=9, allowed 1..7 [N07]\n"));
+    assert_string_equal(second + 1, "falx: warning: a.nii: 3 bytes more [N12]\n"
+                                    "falx: error: a.nii: shapes [L02]\nfalx: note: shown\n");
+}
+
+/* On a terminal the line is redrawn in place and a message wipes it first. */
+static void progress_on_a_terminal(void **state)
+{
+    (void)state;
+    struct config c = {.quiet = 0};
+    char text[2000];
+    int master = posix_openpt(O_RDWR | O_NOCTTY), saved = dup(STDERR_FILENO);
+    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0)
+        skip();
+    int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+    assert_true(terminal >= 0);
+    dup2(terminal, STDERR_FILENO);
+    struct progress *p = progress_begin(&c, "check", 4);
+    progress_at(p, 1); /* too early to be drawn */
+    usleep(120000);
+    progress_at(p, 2);
+    report_line(console_report(&c), REPORT_WARNING, NULL, NULL, "odd");
+    progress_end(p);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    ssize_t n = read(master, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    close(terminal);
+    close(master);
+    assert_true(text_starts_with(text, "\r\033[Kcheck  2/4  50%  "));
+    assert_non_null(strstr(text, "ETA 0:00\r\033[Kfalx: warning: odd\r\n\r\033[Kcheck  2/4"));
+    assert_null(strstr(text, "1/4"));
+}
+
+static void doctor_knows_the_machine(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    assert_int_equal(parse(&c, &e, VERB_DOCTOR, "--json", "-j3", NULL), 0);
+    FILE *file = tmpfile();
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    dup2(fileno(file), STDOUT_FILENO);
+    int code = verb_doctor(&c);
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    rewind(file);
+    json_t *facts = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
+    int cores = 0, threads = 0, writable = 0;
+    const char *zlib = NULL;
+    json_int_t memory = 0, voxels = 0;
+    assert_int_equal(code, 0);
+    assert_int_equal(json_unpack(facts, "{s:{s:i}, s:{s:I}, s:{s:s}, s:{s:b}, s:{s:I}, s:{s:i}}",
+                                 "cpu", "cores_usable", &cores, "memory", "total_bytes", &memory,
+                                 "libraries", "zlib", &zlib, "temporary", "writable", &writable,
+                                 "limits", "limit-voxels", &voxels, "uses", "threads", &threads),
+                     0);
+    assert_true(cores >= 1 && cores <= sysconf(_SC_NPROCESSORS_CONF));
+    assert_true(memory > 1 << 20 && *zlib == '1' && writable);
+    assert_true((uint64_t)voxels == volume_default_limits.voxels);
+    assert_int_equal(threads, 3);
+    json_decref(facts);
+    fclose(file);
+    config_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_is_sound),
+        cmocka_unit_test(names_are_unique),
+        cmocka_unit_test(words_match_enums),
+        cmocka_unit_test(defaults_read_back),
+        cmocka_unit_test(odd_values_read_back),
+        cmocka_unit_test(help_mentions_every_option),
+        cmocka_unit_test(forms_of_options),
+        cmocka_unit_test(names_of_research_scripts),
+        cmocka_unit_test(wrong_words),
+        cmocka_unit_test(strict_numbers),
+        cmocka_unit_test(training_values),
+        cmocka_unit_test(paths_are_literal),
+        cmocka_unit_test(seeds),
+        cmocka_unit_test(flag_over_file_over_default),
+        cmocka_unit_test(wrong_lines),
+        cmocka_unit_test(keys_of_other_verbs),
+        cmocka_unit_test(a_line_cannot_be_forged),
+        cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(json_holds_the_config),
+        cmocka_unit_test(progress_tells_rate_and_rest),
+        cmocka_unit_test(messages_are_single_lines),
+        cmocka_unit_test(progress_on_a_terminal),
+        cmocka_unit_test(doctor_knows_the_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
