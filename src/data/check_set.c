@@ -1,0 +1,247 @@
+/* check_set.c - what shows only when cases are seen together. See check.h.
+ *
+ * Twins: equal hashes are the very same voxels; landmarks find the same scan cropped or scaled otherwise.
+ * A scan that is in training and, voxel for voxel, in the test set makes every score a lie: refused. The
+ * rest is a warning: the user may know.
+ */
+#include "data/check_set.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void problem(struct check_job *j)
+{
+    if (j->out->code == ERR_NONE)
+        j->out->code = ERR_DATA;
+}
+
+static void note(struct check_result *r, const char *fmt, ...) PRINTF(2, 3);
+static void note(struct check_result *r, const char *fmt, ...)
+{
+    if (r->n_notes == (int)(sizeof r->notes / sizeof r->notes[0]))
+        return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(r->notes[r->n_notes++], sizeof r->notes[0], fmt, args);
+    va_end(args);
+}
+
+/* ---- channels ------------------------------------------------------------------------------------- */
+
+static void check_channels(struct check_job *j)
+{
+    int first = -1;
+    int64_t wanted = j->d->n_channels;
+    for (int i = 0; i < j->d->n_cases; i++) {
+        const struct check_case *c = &j->out->cases[i];
+        const struct data_case *of = &j->d->cases[i];
+        if (c->bad)
+            continue;
+        if (first < 0 && !wanted) {
+            wanted = c->channels;
+            first = i;
+        } else if (c->channels != wanted) {
+            char other[128];
+            if (first >= 0)
+                snprintf(other, sizeof other, "case \"%.100s\"", j->d->cases[first].name);
+            else
+                snprintf(other, sizeof other, "dataset.json");
+            report_line(j->o->report, REPORT_PROBLEM, of->images[0], "L14",
+                        "%lld channel%s, %s has %lld", (long long)c->channels,
+                        c->channels == 1 ? "" : "s", other, (long long)wanted);
+            problem(j);
+        }
+    }
+}
+
+/* ---- classes -------------------------------------------------------------------------------------- */
+
+static int sum_classes(struct check_job *j, struct error *e)
+{
+    struct check_result *r = j->out;
+    r->n_classes = j->d->n_classes;
+    for (int i = 0; i < r->n_cases && !j->d->n_classes; i++)
+        if (!r->cases[i].bad && r->cases[i].n_classes > r->n_classes)
+            r->n_classes = r->cases[i].n_classes;
+    r->voxels = mem_alloc(e, (size_t)r->n_classes, sizeof *r->voxels);
+    r->cases_with = mem_alloc(e, (size_t)r->n_classes, sizeof *r->cases_with);
+    if (!r->voxels || !r->cases_with)
+        return -1;
+    for (int i = 0; i < r->n_cases; i++)
+        for (int k = 0; k < r->cases[i].n_classes && !r->cases[i].bad; k++) {
+            r->voxels[k] += r->cases[i].voxels[k];
+            if (j->d->cases[i].split == SPLIT_TRAIN)
+                r->cases_with[k] += r->cases[i].voxels[k] > 0;
+        }
+    return 0;
+}
+
+static void check_classes(struct check_job *j)
+{
+    const struct check_result *r = j->out;
+    int labeled = dataset_count(j->d, SPLIT_TRAIN, 1), in_test = dataset_count(j->d, SPLIT_TEST, 1);
+    for (int k = 1; k < r->n_classes && labeled + in_test > 0; k++) {
+        const char *name = j->d->class_names ? j->d->class_names[k] : NULL;
+        char class[100];
+        snprintf(class, sizeof class, name ? "class %d (%.60s)" : "class %d", k, name);
+        if (r->voxels[k] == 0) {
+            report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07",
+                        "%s has no voxel in any label; --label-map can close the gap", class);
+            problem(j);
+        } else if (r->cases_with[k] == 0 && labeled > 0) {
+            report_line(j->o->report, REPORT_WARNING, j->d->root, "L07",
+                        "%s is in test labels only and cannot be learnt", class);
+        }
+    }
+}
+
+/* ---- twins ---------------------------------------------------------------------------------------- */
+
+static int by_hash(const void *p, const void *q)
+{
+    const struct check_case *x = *(const struct check_case *const *)p;
+    const struct check_case *y = *(const struct check_case *const *)q;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+static int by_cases(const void *p, const void *q)
+{
+    const struct check_twin *x = p, *y = q;
+    if (x->a != y->a)
+        return x->a < y->a ? -1 : 1;
+    if (x->b != y->b)
+        return x->b < y->b ? -1 : 1;
+    return y->exact - x->exact;
+}
+
+/* Equal hashes: each case with the one before it in case order, and with the first test case if that is
+ * on the other side. So n copies give about n lines, and no leak is missed. Answers how many were written
+ * to `out`, which has room for 2 a case. */
+static int exact_twins(struct check_twin *out, const struct check_case **sorted, int n,
+                       const struct check_job *j)
+{
+    int found = 0;
+    for (int i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && sorted[next]->hash == sorted[i]->hash; next++)
+            continue;
+        int first = (int)(sorted[i] - j->out->cases);
+        for (int k = i + 1; k < next; k++) {
+            int a = (int)(sorted[k - 1] - j->out->cases), b = (int)(sorted[k] - j->out->cases);
+            out[found++] = (struct check_twin){.a = a, .b = b, .exact = 1};
+            if (j->d->cases[a].split == j->d->cases[b].split && a != first &&
+                j->d->cases[first].split != j->d->cases[b].split)
+                out[found++] = (struct check_twin){.a = first, .b = b, .exact = 1};
+        }
+    }
+    return found;
+}
+
+static int find_twins(struct check_job *j, struct error *e)
+{
+    struct check_result *r = j->out;
+    struct twin *near = NULL;
+    int n_near, n = 0, result = -1;
+    const struct check_case **sorted = mem_alloc(e, (size_t)r->n_cases, sizeof *sorted);
+    if (!sorted || landmarks_find_twins(&near, &n_near, j->points, r->n_cases, e) < 0)
+        goto out;
+    for (int i = 0; i < r->n_cases; i++)
+        if (!r->cases[i].bad && !r->cases[i].constant)
+            sorted[n++] = &r->cases[i];
+    if (n)
+        qsort(sorted, (size_t)n, sizeof *sorted, by_hash);
+    r->twins = mem_alloc(e, 2 * (size_t)n + (size_t)n_near, sizeof *r->twins);
+    if (!r->twins)
+        goto out;
+    r->n_twins = exact_twins(r->twins, sorted, n, j);
+    for (int i = 0; i < n_near; i++)
+        if (r->cases[near[i].a].hash != r->cases[near[i].b].hash) {
+            struct check_twin *t = &r->twins[r->n_twins++];
+            *t = (struct check_twin){.a = near[i].a, .b = near[i].b, .shared = near[i].shared};
+            memcpy(t->offset, near[i].offset, sizeof t->offset);
+        }
+    if (r->n_twins)
+        qsort(r->twins, (size_t)r->n_twins, sizeof *r->twins, by_cases);
+    result = 0;
+out:
+    mem_free(sorted);
+    mem_free(near);
+    return result;
+}
+
+static const char *role(const struct data_case *c)
+{
+    return c->split == SPLIT_TEST ? "test" : c->label ? "labelled" : "unlabelled";
+}
+
+static void tell_twins(struct check_job *j)
+{
+    for (int i = 0; i < j->out->n_twins; i++) {
+        const struct check_twin *t = &j->out->twins[i];
+        const struct data_case *a = &j->d->cases[t->a], *b = &j->d->cases[t->b];
+        int leak = t->exact && a->split != b->split;
+        char how[100] = "the same voxels as";
+        if (!t->exact)
+            snprintf(how, sizeof how, "the same scan, moved by (%d, %d, %d) voxels, as", t->offset[0],
+                     t->offset[1], t->offset[2]);
+        report_line(j->o->report, leak ? REPORT_PROBLEM : REPORT_WARNING, b->images[0], "L09",
+                    "%s case \"%.60s\" is %s %s case \"%.60s\"", role(b), b->name, how, role(a), a->name);
+        if (leak)
+            problem(j);
+    }
+}
+
+/* ---- what training will do ----------------------------------------------------------------------- */
+
+static void check_patch(struct check_job *j)
+{
+    const int64_t *p = j->o->patch;
+    int smaller = 0, least = 0;
+    for (int i = 0; i < j->out->n_cases; i++) {
+        const struct check_case *c = &j->out->cases[i];
+        if (c->bad || (c->dims[0] >= p[0] && c->dims[1] >= p[1] && c->dims[2] >= p[2]))
+            continue;
+        if (smaller++ == 0)
+            least = i;
+    }
+    if (!smaller)
+        return;
+    const struct check_case *c = &j->out->cases[least];
+    report_line(j->o->report, REPORT_WARNING, j->d->cases[least].images[0], "C03",
+                "%lldx%lldx%lld voxels, less than the patch of %lldx%lldx%lld: %d such volume%s will be "
+                "padded", (long long)c->dims[0], (long long)c->dims[1], (long long)c->dims[2],
+                (long long)p[0], (long long)p[1], (long long)p[2], smaller, smaller == 1 ? "" : "s");
+}
+
+static void check_batch(struct check_job *j)
+{
+    int labeled = dataset_count(j->d, SPLIT_TRAIN, 1), rest = dataset_count(j->d, SPLIT_TRAIN, 0);
+    if (labeled == 0)
+        note(j->out, "no labelled training case: only for predicting");
+    else if (rest == 0)
+        note(j->out, "no unlabelled training case: batches are drawn from labelled ones only");
+    if (labeled > 0 && labeled < j->o->labeled_batch)
+        note(j->out, "%d labelled case%s for %lld in a batch: cases will repeat within a batch", labeled,
+             labeled == 1 ? "" : "s", (long long)j->o->labeled_batch);
+}
+
+int check_set(struct check_job *j, struct error *e)
+{
+    if (j->d->layout == LAYOUT_H5)
+        report_line(j->o->report, REPORT_WARNING, j->d->root, NULL,
+                    "HDF5 names no spacing or orientation: 1 mm and identity assumed for all cases");
+    check_channels(j);
+    if (sum_classes(j, e) < 0)
+        return -1;
+    if (j->out->n_bad == 0 || j->o->skip_bad) /* else a missing class may hide in a bad file */
+        check_classes(j);
+    if (find_twins(j, e) < 0)
+        return -1;
+    tell_twins(j);
+    check_patch(j);
+    check_batch(j);
+    return 0;
+}

@@ -1,0 +1,239 @@
+/* dataset.c - opening a data set: recognise, order, check names, map and hide labels. See dataset.h.
+ *
+ *     recognisers (layouts*.c, pairs.c), in turn, until one says "mine"
+ *       -> train.list and test.list, if there (lists.c)
+ *       -> training cases first, test cases behind, each in order
+ *       -> unique names -> --labeled hides labels
+ *
+ * After --labeled a hidden label's path is gone: nothing downstream can look at it by mistake.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/layouts.h"
+
+static const double default_tolerance_mm = 1e-3; /* faults catalogue, L03 */
+
+const char *layout_name(enum layout l)
+{
+    static const char *const name[] = {
+        [LAYOUT_PLAIN] = "plain", [LAYOUT_NNUNET] = "nnunet", [LAYOUT_MSD] = "msd",
+        [LAYOUT_DATALIST] = "datalist", [LAYOUT_H5] = "h5", [LAYOUT_PANCREAS] = "pancreas",
+        [LAYOUT_LA] = "la", [LAYOUT_PREPARED] = "prepared"};
+    return name[l];
+}
+
+/* ---- label maps -------------------------------------------------------------------------------- */
+
+/* One "255=1" of n bytes. */
+static int parse_pair(int pair[2], const char *text, size_t n)
+{
+    char copy[32];
+    if (n >= sizeof copy)
+        return -1;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    char *equal = strchr(copy, '=');
+    int64_t from, to;
+    if (!equal)
+        return -1;
+    *equal = '\0';
+    if (parse_int(&from, copy) < 0 || parse_int(&to, equal + 1) < 0 || from < 0 || from > UINT16_MAX ||
+        to < 0 || to > UINT16_MAX)
+        return -1;
+    pair[0] = (int)from;
+    pair[1] = (int)to;
+    return 0;
+}
+
+int label_map_parse(int (**out)[2], int *n, const char *text, struct error *e)
+{
+    *out = NULL;
+    *n = 0;
+    if (!text)
+        return 0;
+    size_t pairs = 1;
+    for (const char *p = text; *p; p++)
+        pairs += *p == ',';
+    int (*map)[2] = mem_alloc(e, pairs, sizeof *map);
+    if (!map)
+        return -1;
+    for (const char *p = text; p;) {
+        size_t length = strcspn(p, ",");
+        int *pair = map[*n];
+        int bad = parse_pair(pair, p, length);
+        for (int i = 0; i < *n && !bad; i++)
+            bad = map[i][0] == pair[0]; /* one value, one meaning */
+        if (bad) {
+            mem_free(map);
+            *n = 0;
+            return fail(e, ERR_CONFIG, "C02", "--label-map \"%.60s\": expected IN=OUT,... of 0..65535, "
+                        "each IN once", text);
+        }
+        (*n)++;
+        p = p[length] == ',' ? p + length + 1 : NULL;
+    }
+    *out = map;
+    return 0;
+}
+
+void label_map_apply(label_t *labels, int64_t n, int (*map)[2], int n_map)
+{
+    if (n_map == 0)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        for (int k = 0; k < n_map; k++)
+            if (labels[i] == map[k][0]) {
+                labels[i] = (label_t)map[k][1];
+                break;
+            }
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static const layout_open recognisers[] = {
+    layout_open_prepared, layout_open_json, layout_open_plain, layout_open_pancreas, layout_open_la,
+    layout_open_h5
+};
+
+static int recognise(struct opening *w, struct error *e)
+{
+    for (size_t i = 0; i < sizeof recognisers / sizeof *recognisers; i++) {
+        int result = recognisers[i](w, e);
+        if (result)
+            return result < 0 ? -1 : 0;
+    }
+    fail(e, ERR_DATA, "L01", "no data set recognised (looked for prepared.json, dataset.json, images/, "
+         "imagesTr/, PANCREAS_0001/, CASE/lgemri.nrrd, *.h5)");
+    return fail_in(e, w->d->root);
+}
+
+/* Splits `path` into the root and, if it is a file, its name. */
+static int find_root(struct opening *w, const char *path, struct error *e)
+{
+    struct stat st;
+    if (stat(path, &st) < 0) {
+        fail_errno(e, errno, "cannot open");
+        return fail_in(e, path);
+    }
+    if (S_ISDIR(st.st_mode)) {
+        w->d->root = mem_string(e, path);
+        for (size_t n = w->d->root ? strlen(w->d->root) : 0; n > 1 && w->d->root[n - 1] == '/'; n--)
+            w->d->root[n - 1] = '\0';
+    } else if (text_ends_with_nocase(path, ".json")) {
+        w->d->root = path_folder(e, path);
+        w->json = path_name(path);
+    } else {
+        fail(e, ERR_DATA, "L01", "a folder or a datalist .json is expected");
+        return fail_in(e, path);
+    }
+    if (!w->d->root)
+        return -1;
+    char real[PATH_MAX];
+    if (!realpath(w->d->root, real)) {
+        fail_errno(e, errno, "cannot resolve");
+        return fail_in(e, path);
+    }
+    w->real_root = mem_string(e, real);
+    return w->real_root ? 0 : -1;
+}
+
+static int apply_lists(struct opening *w, struct error *e)
+{
+    if (w->own_order)
+        return 0;
+    int found = lists_apply(w, w->d->root, e);
+    if (found != 0 || w->d->layout != LAYOUT_H5)
+        return found < 0 ? -1 : 0;
+    char *above = mem_format(e, "%s/..", w->d->root);
+    found = above ? lists_apply(w, above, e) : -1;
+    mem_free(above);
+    return found < 0 ? -1 : 0;
+}
+
+/* Training cases first; the order within a split stays. */
+static int gather_splits(struct dataset *d, struct error *e)
+{
+    struct data_case *sorted = mem_alloc(e, (size_t)d->n_cases, sizeof *sorted);
+    if (!sorted)
+        return -1;
+    int n = 0;
+    for (int split = SPLIT_TRAIN; split <= SPLIT_TEST; split++)
+        for (int i = 0; i < d->n_cases; i++)
+            if ((int)d->cases[i].split == split)
+                sorted[n++] = d->cases[i];
+    mem_free(d->cases);
+    d->cases = sorted;
+    return 0;
+}
+
+/* The user's map takes the place of the layout's own. */
+static int read_label_map(struct dataset *d, const char *text, struct error *e)
+{
+    if (!text)
+        return 0;
+    mem_free(d->label_map);
+    return label_map_parse(&d->label_map, &d->n_label_map, text, e);
+}
+
+int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o, struct error *e)
+{
+    static const struct dataset_options none = {.seed = 1337};
+    struct opening w = {.d = out, .o = o ? o : &none};
+    struct error unheard;
+    int result = -1;
+    e = e ? e : &unheard;
+    memset(out, 0, sizeof *out);
+    out->geometry_tolerance_mm = w.o->geometry_tolerance_mm > 0 ? w.o->geometry_tolerance_mm
+                                                                : default_tolerance_mm;
+    if (find_root(&w, path, e) < 0 || read_label_map(out, w.o->label_map, e) < 0 ||
+        recognise(&w, e) < 0 || apply_lists(&w, e) < 0 || gather_splits(out, e) < 0 ||
+        lists_check_names(&w, e) < 0)
+        goto out;
+    if (out->n_cases == 0) {
+        fail(e, ERR_DATA, "L01", "no cases in this %s data set", layout_name(out->layout));
+        fail_in(e, path);
+        goto out;
+    }
+    result = lists_hide_labels(&w, w.o->labeled, e);
+out:
+    mem_free(w.real_root);
+    if (result < 0)
+        dataset_free(out);
+    return result;
+}
+
+void dataset_free(struct dataset *d)
+{
+    for (int i = 0; i < d->n_cases; i++)
+        case_free(&d->cases[i]);
+    mem_free(d->cases);
+    for (int i = 0; i < d->n_classes && d->class_names; i++)
+        mem_free(d->class_names[i]);
+    mem_free(d->class_names);
+    mem_free(d->label_map);
+    mem_free(d->root);
+    memset(d, 0, sizeof *d);
+}
+
+int dataset_count(const struct dataset *d, enum split s, int labeled)
+{
+    int n = 0;
+    for (int i = 0; i < d->n_cases; i++)
+        n += d->cases[i].split == s && (labeled < 0 || (d->cases[i].label != NULL) == labeled);
+    return n;
+}
+
+void dataset_keep(struct dataset *d, const char *keep)
+{
+    int n = 0;
+    for (int i = 0; i < d->n_cases; i++) {
+        if (keep[i])
+            d->cases[n++] = d->cases[i];
+        else
+            case_free(&d->cases[i]);
+    }
+    d->n_cases = n;
+}

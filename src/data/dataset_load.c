@@ -1,0 +1,189 @@
+/* dataset_load.c - the voxels of one case: channels put together, labels made into class numbers.
+ *
+ * Several image files become one float32 volume whose fourth axis is the channel. A single file keeps its
+ * type: converting is the business of whoever needs floats.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "data/align.h"
+#include "data/dataset.h"
+
+static void shape_text(char out[64], const struct volume *v)
+{
+    snprintf(out, 64, "%lldx%lldx%lld", (long long)v->dims[0], (long long)v->dims[1],
+             (long long)v->dims[2]);
+}
+
+/* Are the voxels of two grids the same places? `id_shape` and `id_place` name the fault. */
+static int match(const struct dataset *d, const struct volume *a, const struct volume *b,
+                 const char *what, const char *id_shape, const char *id_place, struct error *e)
+{
+    char shape_a[64], shape_b[64];
+    shape_text(shape_a, a);
+    shape_text(shape_b, b);
+    if (memcmp(a->dims, b->dims, 3 * sizeof a->dims[0]) != 0)
+        return fail(e, ERR_DATA, id_shape, "%s voxels, %s has %s", shape_b, what, shape_a);
+    if (!a->geometry.known || !b->geometry.known)
+        return 0;
+    double apart = geometry_distance_mm(&a->geometry, &b->geometry, a->dims);
+    if (!(apart <= d->geometry_tolerance_mm))
+        return fail(e, ERR_DATA, id_place, "its grid lies %.4g mm from that of %s, allowed %.4g", apart,
+                    what, d->geometry_tolerance_mm);
+    return 0;
+}
+
+int dataset_match_grids(const struct dataset *d, const struct data_case *c, const struct volume *image,
+                        const struct volume *label, struct error *e)
+{
+    if (match(d, image, label, "the image", "L02", "L03", e) < 0)
+        return fail_in(e, c->label);
+    return 0;
+}
+
+/* 3D or 4D becomes 4D; anything with more axes of more than one entry is refused. */
+static int as_channels(struct volume *v, struct error *e)
+{
+    for (int a = 4; a < VOLUME_MAX_DIMS; a++)
+        if (v->dims[a] != 1)
+            return fail(e, ERR_DATA, "N31", "%d axes; a case has three, and channels", v->n_dims);
+    v->n_dims = 4;
+    return 0;
+}
+
+/* Copies one channel file into its place in *out. */
+static int take_channel(struct volume *out, const struct volume *one, int channel, struct error *e)
+{
+    float *values;
+    if (volume_floats(&values, one, 0, NAN_ZERO, e) < 0)
+        return -1;
+    int64_t n = volume_voxels(one);
+    float *to = (float *)out->data + n * channel;
+    memcpy(to, values, (size_t)n * sizeof *to);
+    for (int64_t i = 0; i < n; i++) { /* what is not finite stays so: the caller's policy decides */
+        double v = volume_value(one, i);
+        if (!isfinite(v))
+            to[i] = (float)v;
+    }
+    mem_free(values);
+    return 0;
+}
+
+static int new_stack(struct volume *out, const struct volume *first, int n_channels, int header_only,
+                     struct error *e)
+{
+    *out = *first;
+    out->data = NULL;
+    out->dtype = DTYPE_F32;
+    out->slope = 1;
+    out->inter = 0;
+    out->n_dims = 4;
+    out->dims[3] = n_channels;
+    if (header_only)
+        return 0;
+    size_t n;
+    if (size_mul(&n, (size_t)volume_voxels(first), (size_t)n_channels) < 0)
+        return fail(e, ERR_DATA, "N09", "%d channels of this size overflow", n_channels);
+    out->data = mem_alloc(e, n, sizeof(float));
+    return out->data ? 0 : -1;
+}
+
+static int load_stack(struct volume *out, const struct dataset *d, const struct data_case *c,
+                      const struct volume_request *r, struct error *e)
+{
+    int header_only = r && r->part == VOLUME_HEADER_ONLY;
+    for (int i = 0; i < c->n_images; i++) {
+        struct volume one = {0};
+        int bad = volume_read(&one, c->images[i], r, e);
+        if (bad == 0) {
+            if (volume_channels(&one) != 1)
+                bad = fail(e, ERR_DATA, "L14", "%lld volumes in one of several channel files",
+                           (long long)volume_channels(&one));
+            else if (i == 0)
+                bad = new_stack(out, &one, c->n_images, header_only, e);
+            else
+                bad = match(d, out, &one, path_name(c->images[0]), "L14", "L14", e);
+            if (bad == 0 && !header_only)
+                bad = take_channel(out, &one, i, e);
+            if (bad < 0)
+                fail_in(e, c->images[i]);
+        }
+        volume_free(&one);
+        if (bad < 0) {
+            volume_free(out);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int dataset_load_image(struct volume *out, const struct dataset *d, const struct data_case *c,
+                       const struct volume_request *r, struct error *e)
+{
+    memset(out, 0, sizeof *out);
+    if (c->n_images > 1)
+        return load_stack(out, d, c, r, e);
+    if (volume_read(out, c->images[0], r, e) < 0)
+        return -1;
+    if (as_channels(out, e) == 0)
+        return 0;
+    volume_free(out);
+    return fail_in(e, c->images[0]);
+}
+
+/* Stored numbers of any type -> class numbers, mapped. */
+static int as_classes(struct volume *v, const struct dataset *d, struct error *e)
+{
+    if (volume_channels(v) != 1)
+        return fail(e, ERR_DATA, "N31", "%lld volumes in one label file, expected 1",
+                    (long long)volume_channels(v));
+    if (v->data) {
+        label_t *labels;
+        if (volume_labels(&labels, NULL, v, e) < 0)
+            return -1;
+        label_map_apply(labels, volume_voxels(v), d->label_map, d->n_label_map);
+        mem_free(v->data);
+        v->data = labels;
+    }
+    v->dtype = DTYPE_U16;
+    v->n_dims = 3;
+    v->slope = 1;
+    v->inter = 0;
+    return 0;
+}
+
+/* Labels with axes of their own need the image to find their place. */
+static int align(struct volume *label, const struct dataset *d, const struct data_case *c,
+                 const struct volume_request *r, struct error *e)
+{
+    struct volume image;
+    struct volume_request request = *r;
+    request.member = NULL;
+    request.report = NULL; /* whoever loads the image hears of it */
+    if (!label->data)
+        return 0;
+    if (dataset_load_image(&image, d, c, &request, e) < 0)
+        return -1;
+    int result = align_label(label, &image, e);
+    volume_free(&image);
+    return result < 0 ? fail_in(e, c->label) : 0;
+}
+
+int dataset_load_label(struct volume *out, const struct dataset *d, const struct data_case *c,
+                       const struct volume_request *r, struct error *e)
+{
+    struct volume_request request = r ? *r : (struct volume_request){0};
+    memset(out, 0, sizeof *out);
+    if (!c->label)
+        return fail(e, ERR_INTERNAL, NULL, "case \"%.80s\" has no label to load", c->name);
+    request.member = "label"; /* HDF5 files hold image and label */
+    if (volume_read(out, c->label, &request, e) < 0)
+        return -1;
+    if (as_classes(out, d, e) < 0)
+        fail_in(e, c->label);
+    else if (!d->align_labels || align(out, d, c, &request, e) == 0)
+        return 0;
+    volume_free(out);
+    return -1;
+}

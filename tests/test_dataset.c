@@ -1,0 +1,511 @@
+/* test_dataset.c - every layout recognised, in order, with its split; lists; labels hidden and mapped.
+ *
+ * Layout tests need names only, so most files are empty; loading tests write small volumes.
+ */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/io.h"
+#include "data/align.h"
+#include "data/dataset.h"
+#include "base/json.h"
+
+static char *home; /* scratch folder of the running test */
+static struct error e;
+
+static int enter(void **state)
+{
+    (void)state;
+    memset(&e, 0, sizeof e);
+    return io_temp_folder(&home, &e) < 0 || chdir(home) < 0 ? -1 : 0;
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    int left = chdir("/");
+    io_remove_tree(home);
+    mem_free(home);
+    return left;
+}
+
+/* ---- making sets ---- */
+
+static void put(const char *path, const char *text)
+{
+    char *folder = path_folder(&e, path);
+    assert_ok(io_make_folders(folder, &e), e);
+    assert_ok(io_write_all(path, 0666, text, strlen(text), &e), e);
+    mem_free(folder);
+}
+
+/* Words separated by blanks; '@' in the pattern stands for the word, '_' at its ends is kept. */
+static void put_each(const char *pattern, const char *words)
+{
+    char copy[4096], path[600];
+    snprintf(copy, sizeof copy, "%s", words);
+    const char *at = strchr(pattern, '@');
+    for (char *w = strtok(copy, " "); w; w = strtok(NULL, " ")) {
+        snprintf(path, sizeof path, "%.*s%s%s", (int)(at - pattern), pattern, w, at + 1);
+        put(path, "");
+    }
+}
+
+/* Value of voxel (i, j, k): 100 k + 10 j + i + add, on spacing 1x2x3. */
+static void put_volume(const char *path, const int64_t dims[3], double add, enum dtype t)
+{
+    struct volume v;
+    struct geometry g;
+    char *folder = path_folder(&e, path);
+    assert_ok(io_make_folders(folder, &e), e);
+    mem_free(folder);
+    geometry_identity(&g, (double[3]){1, 2, 3});
+    g.known = 1;
+    assert_ok(volume_new(&v, t, dims, &g, &e), e);
+    for (int64_t n = 0; n < volume_voxels(&v); n++) {
+        double value = (double)(n % dims[0] + 10 * (n / dims[0] % dims[1]) + 100 * (n / dims[0] / dims[1]));
+        if (t == DTYPE_U8)
+            ((uint8_t *)v.data)[n] = (uint8_t)((int)(value + add) % 3);
+        else
+            ((int16_t *)v.data)[n] = (int16_t)(value + add);
+    }
+    assert_ok(volume_write(&v, path, &e), e);
+    volume_free(&v);
+}
+
+/* ---- looking at sets ---- */
+
+/* "a+ b- | c+": names in order, + labelled, the bar between training and test. */
+static char *describe(const struct dataset *d)
+{
+    static char text[8192];
+    size_t n = 0;
+    text[0] = '\0';
+    for (int i = 0; i < d->n_cases; i++) {
+        const struct data_case *c = &d->cases[i];
+        int first_test = c->split == SPLIT_TEST && (i == 0 || d->cases[i - 1].split == SPLIT_TRAIN);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s", first_test ? "| " : "", c->name, c->label ? "+" : "-",
+                              i + 1 < d->n_cases ? " " : "");
+    }
+    return text;
+}
+
+static void expect_set(const char *path, const struct dataset_options *o, enum layout layout,
+                       const char *cases)
+{
+    struct dataset d;
+    assert_ok(dataset_open(&d, path, o, &e), e);
+    assert_string_equal(layout_name(d.layout), layout_name(layout));
+    assert_string_equal(describe(&d), cases);
+    dataset_free(&d);
+}
+
+/* ---- layouts ---- */
+
+static void plain(void **state)
+{
+    (void)state;
+    put_each("images/@.nii.gz", "b a c ._a _x B");
+    put_each("labels/@.nrrd", "c a");
+    put("images/readme.txt", "not a scan");
+    put("images/pair.hdr", "");
+    put("images/pair.img", "");
+    expect_set(".", NULL, LAYOUT_PLAIN, "B- a+ b- c+ pair-");
+    put("train.list", "# order of the paper\r\nc\r\n\r\n  a \nB\n");
+    expect_set("./", NULL, LAYOUT_PLAIN, "c+ a+ B-");
+    put("test.list", "b\n");
+    expect_set(home, NULL, LAYOUT_PLAIN, "c+ a+ B- | b-");
+    io_remove_tree("train.list");
+    expect_set(".", NULL, LAYOUT_PLAIN, "B- a+ c+ pair- | b-");
+}
+
+static void plain_with_suffixes(void **state)
+{
+    (void)state;
+    put_each("imagesTr/@.nii", "scan_0000 scan_0001");
+    put_each("labelsTr/@.nii", "scan_0000");
+    put_each("imagesTs/@.nii", "t");
+    put_each("labelsTs/@.nii", "t");
+    expect_set(".", NULL, LAYOUT_PLAIN, "scan_0000+ scan_0001- | t+");
+    put("labelsTr/a.nii", ""); /* now some label shows that numbers are channels */
+    put_each("imagesTr/@.nii", "a_0000 a_0001");
+    io_remove_tree("labelsTr/scan_0000.nii");
+    struct dataset d;
+    assert_ok(dataset_open(&d, ".", NULL, &e), e);
+    assert_string_equal(describe(&d), "a+ scan- | t+");
+    assert_int_equal(d.cases[0].n_images, 2);
+    assert_string_equal(d.cases[0].images[1], "./imagesTr/a_0001.nii");
+    dataset_free(&d);
+}
+
+#define NNUNET(more) "{\"channel_names\": {\"0\": \"T1\", \"1\": \"T2\"}, \"labels\": {\"background\": 0, " \
+    "\"organ\": 1, \"tumour\": 2}, \"numTraining\": 1, \"file_ending\": \".nii.gz\"" more "}"
+
+static void nnunet(void **state)
+{
+    (void)state;
+    put("dataset.json", NNUNET(""));
+    put_each("imagesTr/@.nii.gz", "b_0001 b_0000 a_0000 a_0001");
+    put_each("imagesUn/@.nii.gz", "u_0000 u_0001");
+    put_each("imagesTs/@.nii.gz", "t_0000 t_0001");
+    put_each("labelsTr/@.nii.gz", "b");
+    struct dataset d;
+    assert_ok(dataset_open(&d, ".", NULL, &e), e);
+    assert_int_equal(d.layout, LAYOUT_NNUNET);
+    assert_string_equal(describe(&d), "a- b+ u- | t-");
+    assert_int_equal(d.n_classes, 3);
+    assert_string_equal(d.class_names[2], "tumour");
+    assert_int_equal(d.n_channels, 2);
+    assert_string_equal(d.cases[1].images[1], "./imagesTr/b_0001.nii.gz");
+    dataset_free(&d);
+    put("imagesTr/nochannel.nii.gz", "");
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L14");
+    assert_non_null(strstr(e.text, "nochannel"));
+}
+
+static void nnunet_dataset_key(void **state)
+{
+    (void)state;
+    put("dataset.json", NNUNET(", \"dataset\": {\"z\": {\"images\": [\"x/1.nii\", \"x/2.nii\"], \"label\": "
+                               "\"y/z.nii\"}, \"a\": {\"images\": [\"x/3.nii\", \"x/4.nii\"]}}"));
+    put("y/z.nii", "");
+    expect_set(".", NULL, LAYOUT_NNUNET, "z+ a-"); /* json order */
+    put("dataset.json", NNUNET(", \"dataset\": {\"z\": {\"images\": [\"../x.nii\", \"x/2.nii\"]}}"));
+    struct dataset d;
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L11");
+    expect_set(".", &(struct dataset_options){.follow = 1}, LAYOUT_NNUNET, "z-");
+}
+
+static void regions_are_plain_values(void **state)
+{
+    (void)state;
+    struct report heard = {0};
+    struct dataset d;
+    put("dataset.json", "{\"channel_names\": {\"0\": \"T1\"}, \"file_ending\": \".nii\", \"labels\": "
+        "{\"background\": 0, \"whole\": [1, 2, 3], \"core\": [2, 3], \"enhancing\": 3}}");
+    put("imagesTr/a_0000.nii", "");
+    assert_ok(dataset_open(&d, ".", &(struct dataset_options){.report = &heard}, &e), e);
+    assert_int_equal(d.n_classes, 4);
+    assert_string_equal(d.class_names[1], "class 1");
+    assert_string_equal(d.class_names[3], "enhancing");
+    assert_int_equal(heard.n_warnings, 1);
+    dataset_free(&d);
+}
+
+#define MSD(name, more) "{\"name\": \"" name "\", \"labels\": {\"0\": \"background\", \"1\": \"organ\"}, " \
+    "\"numTraining\": 2, \"training\": [" more "], \"test\": [\"./imagesTs/t.nii.gz\", {\"image\": " \
+    "\"./imagesTs/s.nii.gz\"}]}"
+
+static void msd(void **state)
+{
+    (void)state;
+    struct report heard = {0};
+    put("dataset.json",
+        MSD("Heart", "{\"image\": \"./imagesTr/z.nii.gz\", \"label\": \"./labelsTr/z.nii.gz\"},"
+                     "{\"image\": \"./imagesTr/a.nii.gz\", \"label\": \"./labelsTr/a.nii.gz\"}"));
+    put("labelsTr/z.nii.gz", "");
+    expect_set(".", &(struct dataset_options){.report = &heard}, LAYOUT_MSD, "z+ a- | t- s-");
+    assert_int_equal(heard.n_warnings, 1); /* a's label is promised, not there */
+    expect_set("dataset.json", NULL, LAYOUT_MSD, "z+ a- | t- s-");
+}
+
+/* 126 labelled cases called Colon: 100 and 26, drawn from the seed. */
+static void colon(void **state)
+{
+    (void)state;
+    char *items = mem_alloc(&e, 126, 120), *text, name[64];
+    size_t n = 0;
+    for (int i = 0; i < 126; i++) {
+        n += (size_t)snprintf(items + n, 126 * 120 - n, "%s{\"image\": \"imagesTr/c%03d.nii\", \"label\": "
+                              "\"labelsTr/c%03d.nii\"}", i ? "," : "", i, i);
+        snprintf(name, sizeof name, "labelsTr/c%03d.nii", i);
+        put(name, "");
+    }
+    text = mem_format(&e, MSD("Colon", "%s"), items);
+    put("dataset.json", text);
+    char drawn[3][8192];
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct dataset d;
+        struct dataset_options o = {.seed = seed / 2};
+        assert_ok(dataset_open(&d, ".", &o, &e), e);
+        assert_int_equal(d.n_cases, 126);
+        assert_int_equal(dataset_count(&d, SPLIT_TRAIN, 1), 100);
+        assert_int_equal(dataset_count(&d, SPLIT_TEST, 1), 26);
+        assert_non_null(strstr(d.note, "drawn from seed"));
+        snprintf(drawn[seed], sizeof drawn[seed], "%s", describe(&d));
+        dataset_free(&d);
+    }
+    assert_string_equal(drawn[0], drawn[1]);
+    assert_string_not_equal(drawn[0], drawn[2]);
+    mem_free(items);
+    mem_free(text);
+}
+
+static void datalist(void **state)
+{
+    (void)state;
+    put("set/l.json", "{\"training\": [{\"image\": [\"p1/t1.nii\", \"p1/t2.nii\"], "
+        "\"label\": \"p1/seg.nii\", \"fold\": 0}, {\"image\": [\"p2/t1.nii\", \"p2/t2.nii\"]}], \"validation\": [{\"image\": "
+        "[\"p3/t1.nii\", \"p3/t2.nii\"], \"label\": \"p3/seg.nii\"}], \"comment\": \"x\"}");
+    put("set/p1/seg.nii", "");
+    put("set/p3/seg.nii", "");
+    expect_set("set/l.json", NULL, LAYOUT_DATALIST, "p1_t1+ p2_t1- | p3_t1+");
+    put("set/m.json", "{\"dataroot\": \"p1\", "
+        "\"training\": [{\"image\": \"t1.nii\", \"label\": \"seg.nii\"}]}");
+    expect_set("set/m.json", NULL, LAYOUT_DATALIST, "t1+");
+}
+
+static void prepared(void **state)
+{
+    (void)state;
+    put("prepared.json", "{\"recipe\": \"auto\", \"classes\": [\"background\", \"organ\"], \"cases\": ["
+        "{\"name\": \"z\", \"images\": [\"images/z.nii\"], \"label\": \"labels/z.nii\"},"
+        "{\"name\": \"y\", \"split\": \"test\", \"images\": [\"images/y.nii\"], \"label\": null},"
+        "{\"name\": \"x\", \"images\": [\"images/x.nii\"]}]}");
+    put("labels/z.nii", "");
+    put_each("images/@.nii", "x y z other");
+    expect_set(".", NULL, LAYOUT_PREPARED, "z+ x- | y-");
+}
+
+static void left_atrium(void **state)
+{
+    (void)state;
+    put_each("Training Set/@/lgemri.nrrd", "ZZTEST 0RZDK210BSMWAA6467LU 06SR5RBREL16DQ6M8LWS");
+    put_each("Training Set/@/laendo.nrrd", "ZZTEST 06SR5RBREL16DQ6M8LWS");
+    put_each("Testing Set/@/lgemri.nrrd", "NEVER");
+    struct dataset d;
+    assert_ok(dataset_open(&d, ".", NULL, &e), e);
+    assert_int_equal(d.layout, LAYOUT_LA);
+    assert_string_equal(describe(&d), "06SR5RBREL16DQ6M8LWS+ 0RZDK210BSMWAA6467LU- | ZZTEST+");
+    assert_int_equal(d.n_label_map, 1);
+    assert_int_equal(d.label_map[0][0], 255);
+    assert_int_equal(d.label_map[0][1], 1);
+    dataset_free(&d);
+}
+
+static void pancreas(void **state)
+{
+    (void)state;
+    char path[128];
+    for (int i = 1; i <= 82; i++) {
+        snprintf(path, sizeof path, "manifest-1/Pancreas-CT/PANCREAS_%04d/study/series/1-001.dcm", i);
+        put(path, "");
+        snprintf(path, sizeof path, "TCIA_pancreas_labels-02-05-2017/label%04d.nii.gz", i);
+        if (i != 69)
+            put(path, "");
+    }
+    struct dataset d;
+    assert_ok(dataset_open(&d, ".", NULL, &e), e);
+    assert_int_equal(d.layout, LAYOUT_PANCREAS);
+    assert_int_equal(d.n_cases, 80);
+    assert_int_equal(dataset_count(&d, SPLIT_TRAIN, -1), 60);
+    assert_true(text_starts_with(describe(&d), "PANCREAS_0031+ PANCREAS_0069- PANCREAS_0003+ "));
+    assert_string_equal(d.cases[60].name, "PANCREAS_0001");
+    for (int i = 0; i < 80; i++)
+        assert_true(strcmp(d.cases[i].name, "PANCREAS_0025") && strcmp(d.cases[i].name, "PANCREAS_0070"));
+    assert_string_equal(d.cases[60].images[0], "./manifest-1/Pancreas-CT/PANCREAS_0001/study/series");
+    dataset_free(&d);
+}
+
+static void h5(void **state)
+{
+    (void)state;
+    put_each("a/@/mri_norm2.h5", "one two three");
+    put("a/train.list", "two\none\n");
+    expect_set("a", NULL, LAYOUT_H5, "two+ one+");
+    put_each("b/data/@.h5", "one two three");
+    put("b/train.txt", "two\n");
+    put("b/test.txt", "three\n");
+    expect_set("b", NULL, LAYOUT_H5, "two+ | three+");
+    put_each("c/Pancreas_h5/@_norm.h5", "image0001 image0002");
+    put("c/train.list", "image0002\n");
+    put("c/test.list", "image0001\n");
+    expect_set("c/Pancreas_h5", NULL, LAYOUT_H5, "image0002+ | image0001+"); /* lists one level above */
+    expect_set("c", NULL, LAYOUT_H5, "image0002+ | image0001+");
+}
+
+static void nothing_recognised(void **state)
+{
+    (void)state;
+    struct dataset d;
+    put("notes.txt", "");
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
+    assert_refused(dataset_open(&d, "absent", NULL, &e), e, ERR_SYSTEM, "Z12");
+    put("images/readme.txt", "");
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
+}
+
+/* ---- labels ---- */
+
+static void labels_are_hidden(void **state)
+{
+    (void)state;
+    put_each("images/@.nii", "a b c d e");
+    put_each("labels/@.nii", "a c d e");
+    put("test.list", "e\n");
+    expect_set(".", &(struct dataset_options){.labeled = "2"}, LAYOUT_PLAIN, "a+ b- c+ d- | e+");
+    put("train.list", "d\nc\nb\na\n");
+    expect_set(".", &(struct dataset_options){.labeled = "2"}, LAYOUT_PLAIN, "d+ c+ b- a- | e+");
+    put("few.list", "a\n");
+    expect_set(".", &(struct dataset_options){.labeled = "few.list"}, LAYOUT_PLAIN, "d- c- b- a+ | e+");
+    struct dataset d;
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "4"}, &e), e, ERR_CONFIG,
+                   "C03");
+    put("few.list", "b\n");
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e, ERR_DATA,
+                   "L01");
+}
+
+static void label_maps(void **state)
+{
+    (void)state;
+    int(*map)[2], n;
+    label_t v[4] = {255, 3, 1, 0};
+    assert_ok(label_map_parse(&map, &n, "255=1,3=0,1=2", &e), e);
+    label_map_apply(v, 4, map, n);
+    assert_memory_equal(v, ((label_t[4]){1, 0, 2, 0}), sizeof v);
+    mem_free(map);
+    const char *const bad[] = {"", "1", "1=", "=1", "1=2,", "-1=0", "70000=1", "1=2,1=3", "1=2=3", "a=b"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused(label_map_parse(&map, &n, bad[i], &e), e, ERR_CONFIG, "C02");
+}
+
+/* ---- voxels ---- */
+
+static void channels_are_stacked(void **state)
+{
+    (void)state;
+    static const int64_t dims[3] = {4, 3, 2};
+    struct dataset d;
+    struct volume v;
+    put_volume("images/a_0000.nii.gz", dims, 0, DTYPE_I16);
+    put_volume("images/a_0001.nii.gz", dims, 1000, DTYPE_I16);
+    put_volume("labels/a.nii.gz", dims, 0, DTYPE_U8);
+    assert_ok(dataset_open(&d, ".", &(struct dataset_options){.label_map = "2=7"}, &e), e);
+    assert_ok(dataset_load_image(&v, &d, &d.cases[0], NULL, &e), e);
+    assert_int_equal(v.n_dims, 4);
+    assert_int_equal(v.dims[3], 2);
+    assert_true(((float *)v.data)[24 + 5] == 1011); /* voxel (1, 1, 0) of channel 1 */
+    struct volume label;
+    assert_ok(dataset_load_label(&label, &d, &d.cases[0], NULL, &e), e);
+    assert_int_equal(label.dtype, DTYPE_U16);
+    assert_int_equal(((label_t *)label.data)[2], 7); /* 2 mapped */
+    assert_int_equal(((label_t *)label.data)[1], 1);
+    assert_ok(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e);
+    label.geometry.affine[0][3] += 0.5;
+    assert_refused(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e, ERR_DATA, "L03");
+    volume_free(&v);
+    volume_free(&label);
+    dataset_free(&d);
+}
+
+/* A label turned in each of 16 ways, with and without a true header, finds its way back. */
+static void labels_are_aligned(void **state)
+{
+    (void)state;
+    static const int64_t dims[3] = {6, 6, 5};
+    for (int n = 0; n < 32; n++) {
+        int lies = n >= 16, swap = n >> 3 & 1, flip[3] = {n & 1, n >> 1 & 1, n >> 2 & 1};
+        struct volume image, label;
+        struct geometry g;
+        geometry_identity(&g, (double[3]){1, 1, 2});
+        g.known = 1;
+        assert_ok(volume_new(&image, DTYPE_I16, dims, &g, &e), e);
+        assert_ok(volume_new(&label, DTYPE_U16, dims, &g, &e), e);
+        for (int64_t at = 0; at < volume_voxels(&image); at++)
+            ((int16_t *)image.data)[at] = -100;
+        static const int organ[4][3] = {{1, 2, 1}, {2, 2, 1}, {3, 4, 3}, {4, 4, 3}}; /* no symmetry */
+        double affine[3][4] = {{0}};
+        for (int row = 0; row < 3; row++)
+            for (int a = 0; a < 3; a++) { /* where the label's axis a goes */
+                int to = a == 2 ? 2 : a ^ swap;
+                double step = flip[to] ? -g.affine[row][to] : g.affine[row][to];
+                affine[row][a] = step;
+                affine[row][3] += flip[to] ? g.affine[row][to] * (double)(dims[to] - 1) : 0;
+            }
+        if (!lies)
+            geometry_from_affine(&label.geometry, (const double(*)[4])affine);
+        else
+            label.geometry.affine[1][3] = 77; /* the header puts it elsewhere */
+        for (int p = 0; p < 4; p++) {
+            const int *o = organ[p];
+            int64_t i[3] = {o[0], o[1], o[2]}, l[3];
+            ((int16_t *)image.data)[i[0] + 6 * (i[1] + 6 * i[2])] = 90;
+            for (int a = 0; a < 3; a++) {
+                int to = a == 2 ? 2 : a ^ swap;
+                l[a] = flip[to] ? dims[to] - 1 - i[to] : i[to];
+            }
+            ((label_t *)label.data)[l[0] + 6 * (l[1] + 6 * l[2])] = 1;
+        }
+        assert_ok(align_label(&label, &image, &e), e);
+        for (int64_t at = 0; at < volume_voxels(&image); at++)
+            assert_int_equal(((label_t *)label.data)[at], ((int16_t *)image.data)[at] == 90);
+        volume_free(&image);
+        volume_free(&label);
+    }
+}
+
+/* ---- json ---- */
+
+static void json_is_bounded(void **state)
+{
+    (void)state;
+    struct js *v;
+    int64_t n;
+    char deep[101];
+    assert_ok(js_parse(&v, "{\"b\": 2, \"a\": [1, \"x\"]}", 23, &e), e);
+    assert_int_equal(js_count(js_get(v, "a")), 2);
+    assert_int_equal(js_int(&n, js_get(v, "b")), 0);
+    assert_int_equal(n, 2);
+    assert_int_equal(js_int(&n, js_at(js_get(v, "a"), 1)), -1);
+    assert_null(js_get(js_get(js_get(v, "a"), "none"), "none"));
+    js_free(v);
+    memset(deep, '[', 100);
+    assert_refused(js_parse(&v, deep, 100, &e), e, ERR_DATA, "C06");
+    const char *const bad[] = {"{\"a\": 1, \"a\": 2}", "[1] x", "[1e999]", "[99999999999999999999]",
+                               "[\"\\u0000\"]", "", "[\"\xFF\"]", "{\"a\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused(js_parse(&v, bad[i], strlen(bad[i]), &e), e, ERR_DATA, "C06");
+    char *quoted = js_quote("a\"\n\xFF\xE2\x80\xAE", &e);
+    assert_string_equal(quoted, "\"a\\\"\\\\x0A\\\\xFF\\\\xE2\\\\x80\\\\xAE\"");
+    mem_free(quoted);
+    quoted = js_quote("a\n\xC3\xA9", &e);
+    assert_string_equal(quoted, "\"a\\n\\u00E9\"");
+    mem_free(quoted);
+}
+
+/* No allocation that fails may leak, crash or go unnoticed. */
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    put("dataset.json",
+        MSD("Heart", "{\"image\": \"a.nii\", \"label\": \"la.nii\"}, {\"image\": \"b.nii\"}"));
+    put_each("p/images/@.nii", "a b c");
+    put_each("p/labels/@.nii", "a b");
+    put("p/train.list", "a\nb\n");
+    static const char *const sets[] = {".", "p"};
+    for (int s = 0; s < 2; s++)
+        for (int64_t n = 0, done = 0; !done; n++) {
+            struct dataset d;
+            mem_fail_at(n, 0);
+            int result = dataset_open(&d, sets[s], &(struct dataset_options){.labeled = "1"}, &e);
+            done = mem_count() <= n;
+            mem_fail_at(-1, 0);
+            if (result == 0)
+                dataset_free(&d);
+            assert_true(n < 10000);
+        }
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, enter, leave)
+    const struct CMUnitTest tests[] = {
+        T(plain), T(plain_with_suffixes), T(nnunet), T(nnunet_dataset_key), T(regions_are_plain_values),
+        T(msd), T(colon), T(datalist), T(prepared), T(left_atrium), T(pancreas), T(h5),
+        T(nothing_recognised), T(labels_are_hidden), T(label_maps), T(channels_are_stacked),
+        T(labels_are_aligned), T(json_is_bounded), T(memory_may_run_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
