@@ -1,0 +1,96 @@
+/* verb_prepare.c - `falx prepare DATASET -o FOLDER`: crop, resample and normalise a data set. */
+#include <string.h>
+
+#include "cli/config.h"
+#include "data/dataset.h"
+#include "prepare/prepare_set.h"
+
+/* One progress line for each of the two passes. */
+struct phases {
+    const struct config *config;
+    struct progress *line;
+    char name[16];
+};
+
+static void show_progress(void *arg, const char *phase, int64_t done, int64_t total)
+{
+    struct phases *p = arg;
+    if (strcmp(p->name, phase) != 0) {
+        progress_end(p->line);
+        p->line = progress_begin(p->config, phase, total);
+        snprintf(p->name, sizeof p->name, "%s", phase);
+    }
+    progress_at(p->line, done);
+}
+
+static void print_result(const struct config *c, const struct prepare_summary *s)
+{
+    const struct recipe *r = &s->recipe;
+    if (c->quiet)
+        return;
+    printf("%s: %d cases by recipe %s: %d prepared, %d kept, %d left out", c->output, s->n_cases,
+           r->name, s->n_made, s->n_kept, s->n_bad);
+    if (r->spacing_mm[0] > 0.0) {
+        printf("; %.4g x %.4g x %.4g mm", r->spacing_mm[0], r->spacing_mm[1], r->spacing_mm[2]);
+    }
+    if (r->patch[0] > 0) {
+        printf("; patch %lld,%lld,%lld", (long long)r->patch[0], (long long)r->patch[1],
+               (long long)r->patch[2]);
+    }
+    printf("\n");
+}
+
+static int prepare(const struct config *c, struct dataset *d, struct pool *pool, struct error *e)
+{
+    struct report *report = console_report(c);
+    struct phases phases = {.config = c};
+    struct prepare_summary summary;
+    struct prepare_options o = {
+        .preset = c->preset ? c->preset : "auto",
+        .folder = c->output,
+        .version = FALX_VERSION,
+        .seed = (uint64_t)c->seed,
+        .nan = (enum nan_policy)c->nan,
+        .force = c->force,
+        .skip_bad = c->skip_bad,
+        .geometry_tolerance_mm = c->geometry_tolerance_mm,
+        .request = {.strict = c->strict,
+                    .allow_gaps = c->allow_gaps,
+                    .member = c->member,
+                    .limits = {(uint64_t)c->limit_voxels, (uint64_t)c->limit_bytes}},
+        .pool = pool,
+        .report = report,
+        .progress = show_progress,
+        .progress_arg = &phases};
+    if (d->note[0])
+        report_line(report, REPORT_NOTE, d->root, NULL, "%s", d->note);
+    int status = prepare_set(&summary, d, &o, e);
+    progress_end(phases.line);
+    if (status < 0)
+        return complain(e);
+    if (summary.n_bad > 0 && !c->skip_bad)
+        return ERR_DATA; /* each was told in a line of its own */
+    print_result(c, &summary);
+    return 0;
+}
+
+int verb_prepare(struct config *c)
+{
+    struct error e = {.code = ERR_NONE};
+    struct dataset d = {0};
+    struct pool *pool = NULL;
+    struct dataset_options o = {.follow = c->follow,
+                                .labeled = c->labeled,
+                                .label_map = c->label_map,
+                                .seed = (uint64_t)c->seed,
+                                .report = console_report(c)};
+    int code = 0;
+    if (pool_new(&pool, (int)c->threads, &e) < 0 || dataset_open(&d, c->args[0], &o, &e) < 0) {
+        code = complain(&e);
+    } else {
+        code = prepare(c, &d, pool, &e);
+    }
+    dataset_free(&d);
+    pool_free(pool);
+    return code;
+}

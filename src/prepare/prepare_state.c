@@ -1,0 +1,426 @@
+/* prepare_state.c - the output folder of `prepare`: what is there, what is still good, how it ends.
+ *
+ * A case is good if a record with its key exists and its files do. Records lie in
+ * unfinished/CASE.json while work goes on and in prepared.json afterwards, never in both for long:
+ * before a finished folder is worked on again its records move back, so that prepared.json always
+ * describes the files beside it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "base/json_write.h"
+#include "prepare/prepare_set_int.h"
+
+enum { FORMAT_VERSION = 1 }; /* of prepared.json; part of every key */
+
+char *set_path(const char *folder, const char *stem, const char *ending, struct error *e)
+{
+    return mem_format(e, "%s/%s%s", folder, stem, ending);
+}
+
+static uint64_t hash_file(uint64_t hash, const char *path)
+{
+    struct stat st;
+    int64_t facts[3] = {0, 0, 0};
+    if (path && stat(path, &st) == 0) {
+        facts[0] = (int64_t)st.st_size + 1;
+        facts[1] = (int64_t)st.st_mtim.tv_sec;
+        facts[2] = (int64_t)st.st_mtim.tv_nsec;
+    }
+    return hash_bytes(facts, sizeof facts, hash);
+}
+
+uint64_t set_source(const struct data_case *c)
+{
+    uint64_t hash = hash_bytes(c->name, strlen(c->name), 0);
+    for (int i = 0; i < c->n_images; i++)
+        hash = hash_file(hash, c->images[i]);
+    return hash_file(hash, c->label);
+}
+
+/* The recipe as text: equal recipes give equal bytes. */
+static int recipe_text(char **out, const struct recipe *r, struct error *e)
+{
+    struct js_out o = {0};
+    recipe_to_json(&o, NULL, r);
+    return js_out_take(out, &o, e);
+}
+
+int set_keys(struct set *s, struct error *e)
+{
+    char *text = NULL;
+    if (recipe_text(&text, &s->recipe, e) < 0)
+        return -1;
+    uint64_t recipe = hash_bytes(text, strlen(text), FORMAT_VERSION);
+    mem_free(text);
+    /* What happens to label values on the way in belongs to the recipe, too. */
+    for (int i = 0; i < s->d->n_label_map; i++) {
+        recipe = hash_bytes(s->d->label_map[i], sizeof s->d->label_map[i], recipe);
+    }
+    for (int i = 0; i < s->n; i++) {
+        uint64_t parts[3] = {recipe, s->cases[i].source, (uint64_t)i};
+        /* The number of the case matters only where margins are random. */
+        if (s->recipe.crop != CROP_LABEL_LA)
+            parts[2] = 0;
+        s->cases[i].key = hash_bytes(parts, sizeof parts, 0);
+    }
+    return 0;
+}
+
+static void key_text(char out[17], uint64_t key)
+{
+    snprintf(out, 17, "%016" PRIx64, key);
+}
+
+/* ---- what is there --------------------------------------------------------------------------- */
+
+int state_check_folder(const struct set *s, struct error *e)
+{
+    struct io_listing l = {0};
+    const char *folder = s->o->folder;
+    if (!io_exists(folder))
+        return 0;
+    if (!io_is_folder(folder)) {
+        fail(e, ERR_CONFIG, NULL, "is no folder");
+        return fail_in(e, folder);
+    }
+    if (io_exists(s->json) || io_is_folder(s->unfinished))
+        return 0;
+    if (io_list(&l, folder, e) < 0)
+        return -1;
+    int n = l.n;
+    io_listing_free(&l);
+    if (n == 0)
+        return 0;
+    fail(e, ERR_CONFIG, NULL, "holds %d entries that prepare did not make; choose another folder",
+         n);
+    return fail_in(e, folder);
+}
+
+static int output_exists(const struct set *s, const struct set_case *c)
+{
+    struct {
+        const char *folder;
+        int wanted;
+    } all[3] = {
+        {s->images, 1}, {s->labels, c->from->label != NULL}, {s->masks, s->recipe.keep_mask}};
+    for (int i = 0; i < 3; i++) {
+        char *path = set_path(all[i].folder, c->stem, ".nii.gz", NULL);
+        int there = path && io_exists(path);
+        mem_free(path);
+        if (there != all[i].wanted)
+            return 0;
+    }
+    return 1;
+}
+
+/* A record that is unfit for any reason is no record: the case is made again. */
+static void accept_record(const struct set *s, struct set_case *c, const struct js *record)
+{
+    char key[17];
+    const char *have = js_text(js_get(record, "key"));
+    struct prepared_transform t;
+    key_text(key, c->key);
+    if (!have || strcmp(have, key) != 0 || !output_exists(s, c))
+        return;
+    if (transform_from_json(&t, js_get(record, "transform"), NULL) < 0)
+        return;
+    c->transform = t;
+    c->kept = 1;
+}
+
+/* The record of a name; the same place as in the data set is tried first. */
+static const struct js *find_record(const struct js *records, const char *stem, int place)
+{
+    int n = js_count(records);
+    for (int i = -1; i < n; i++) {
+        const struct js *r = js_at(records, i < 0 ? place : i);
+        const char *name = js_text(js_get(r, "name"));
+        if (name && strcmp(name, stem) == 0)
+            return r;
+    }
+    return NULL;
+}
+
+static int same_recipe(const struct set *s, const struct js *json)
+{
+    struct recipe old;
+    char *was = NULL, *is = NULL;
+    if (recipe_from_json(&old, js_get(json, "recipe"), NULL) < 0)
+        return 0;
+    int same = recipe_text(&was, &old, NULL) == 0 && recipe_text(&is, &s->recipe, NULL) == 0 &&
+               strcmp(was, is) == 0;
+    mem_free(was);
+    mem_free(is);
+    return same;
+}
+
+static int load_finished(struct set *s, struct error *e)
+{
+    struct js *json = NULL;
+    int status = 0;
+    if (!io_exists(s->json))
+        return 0;
+    if (js_read_file(&json, s->json, e) < 0)
+        return s->o->force ? 0 : -1;
+    if (same_recipe(s, json)) {
+        const struct js *records = js_get(json, "cases");
+        for (int i = 0; i < s->n; i++) {
+            struct set_case *c = &s->cases[i];
+            if (!c->bad)
+                accept_record(s, c, find_record(records, c->stem, i));
+        }
+    } else if (!s->o->force) {
+        fail(e, ERR_CONFIG, NULL, "was prepared by another recipe; use --force to replace it");
+        status = fail_in(e, s->o->folder);
+    }
+    js_free(json);
+    return status;
+}
+
+static void load_unfinished(struct set *s)
+{
+    if (!io_is_folder(s->unfinished))
+        return;
+    for (int i = 0; i < s->n; i++) {
+        struct set_case *c = &s->cases[i];
+        struct js *record = NULL;
+        char *path = c->bad || c->kept ? NULL : set_path(s->unfinished, c->stem, ".json", NULL);
+        if (path && io_exists(path) && js_read_file(&record, path, NULL) == 0) {
+            accept_record(s, c, record);
+        }
+        js_free(record);
+        mem_free(path);
+    }
+}
+
+/* Everything that decides the result without looking into a file. */
+static uint64_t request_hash(const struct set *s)
+{
+    const struct prepare_options *o = s->o;
+    uint64_t numbers[4] = {FORMAT_VERSION, o->seed, (uint64_t)o->nan, (uint64_t)s->n};
+    uint64_t hash = hash_bytes(o->preset, strlen(o->preset), 0);
+    hash = hash_bytes(numbers, sizeof numbers, hash);
+    for (int i = 0; i < s->n; i++) {
+        uint64_t facts[2] = {s->cases[i].source, (uint64_t)s->cases[i].from->split};
+        hash = hash_bytes(facts, sizeof facts, hash);
+    }
+    return hash;
+}
+
+int state_is_current(struct set *s)
+{
+    struct js *json = NULL;
+    char request[17];
+    int n_kept = 0;
+    if (!io_exists(s->json) || js_read_file(&json, s->json, NULL) < 0)
+        return 0;
+    const char *was = js_text(js_get(json, "request"));
+    struct recipe named = s->recipe;
+    key_text(request, request_hash(s));
+    if (was && strcmp(was, request) == 0 &&
+        recipe_from_json(&s->recipe, js_get(json, "recipe"), NULL) == 0 && set_keys(s, NULL) == 0) {
+        for (int i = 0; i < s->n; i++) {
+            struct set_case *c = &s->cases[i];
+            accept_record(s, c, find_record(js_get(json, "cases"), c->stem, i));
+            n_kept += c->kept;
+        }
+    }
+    js_free(json);
+    if (n_kept == s->n)
+        return 1;
+    for (int i = 0; i < s->n; i++)
+        s->cases[i].kept = 0;
+    s->recipe = named;
+    return 0;
+}
+
+int state_load(struct set *s, struct error *e)
+{
+    if (load_finished(s, e) < 0)
+        return -1;
+    load_unfinished(s);
+    return 0;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+/* Paths below the output folder, as the data set's reader wants them. */
+static void path_to_json(struct js_out *o, const char *key, const char *folder, const char *stem)
+{
+    char *path = set_path(folder, stem, ".nii.gz", &o->why);
+    if (path)
+        js_out_text(o, key, path);
+    else
+        o->failed = 1;
+    mem_free(path);
+}
+
+static void record_to_json(struct js_out *o, const struct set *s, const struct set_case *c)
+{
+    char key[17];
+    key_text(key, c->key);
+    js_out_open(o, NULL, '{');
+    js_out_text(o, "name", c->stem);
+    js_out_text(o, "split", c->from->split == SPLIT_TEST ? "test" : "train");
+    js_out_open(o, "images", '[');
+    path_to_json(o, NULL, "images", c->stem);
+    js_out_close(o, ']');
+    if (c->from->label)
+        path_to_json(o, "label", "labels", c->stem);
+    if (s->recipe.keep_mask)
+        path_to_json(o, "mask", "masks", c->stem);
+    js_out_text(o, "key", key);
+    transform_to_json(o, "transform", &c->transform);
+    js_out_close(o, '}');
+}
+
+static int write_json(const char *path, struct js_out *o, struct error *e)
+{
+    char *text = NULL;
+    if (js_out_take(&text, o, e) < 0)
+        return -1;
+    int status = io_write_all(path, 0666, text, strlen(text), e);
+    mem_free(text);
+    return status;
+}
+
+int state_save_case(const struct set *s, const struct set_case *c, struct error *e)
+{
+    struct js_out o = {0};
+    char *path = set_path(s->unfinished, c->stem, ".json", e);
+    if (!path)
+        return -1;
+    record_to_json(&o, s, c);
+    int status = write_json(path, &o, e);
+    mem_free(path);
+    return status;
+}
+
+/* Files that a killed run was writing, by the name io.c gives them. */
+static void remove_leftovers(const char *folder)
+{
+    struct io_listing l = {0};
+    if (!io_is_folder(folder) || io_list(&l, folder, NULL) < 0)
+        return;
+    for (int i = 0; i < l.n; i++) {
+        const char *name = l.entry[i].name;
+        if (!text_starts_with(name, ".falx-") || !text_ends_with(name, ".tmp"))
+            continue;
+        char *path = path_join(NULL, folder, name);
+        if (path)
+            io->unlink(path);
+        mem_free(path);
+    }
+    io_listing_free(&l);
+}
+
+int state_begin(const struct set *s, struct error *e)
+{
+    const char *const folders[] = {s->o->folder, s->images, s->labels, s->masks, s->unfinished};
+    int work = 0;
+    for (int i = 0; i < 5; i++)
+        remove_leftovers(folders[i]);
+    for (int i = 0; i < s->n; i++)
+        work |= !s->cases[i].bad && !s->cases[i].kept;
+    if (!work)
+        return 0;
+    /* First of all the folder by which the next start knows this one as ours. */
+    if (io_make_folders(s->unfinished, e) < 0)
+        return -1;
+    if (io_make_folders(s->images, e) < 0 || io_make_folders(s->labels, e) < 0)
+        return -1;
+    if (s->recipe.keep_mask && io_make_folders(s->masks, e) < 0)
+        return -1;
+    for (int i = 0; i < s->n; i++) {
+        if (s->cases[i].kept && state_save_case(s, &s->cases[i], e) < 0)
+            return -1;
+    }
+    if (io_exists(s->json))
+        io->unlink(s->json);
+    return 0;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static int write_list(const struct set *s, const char *name, enum split split, struct error *e)
+{
+    char *path = path_join(e, s->o->folder, name), *text = NULL;
+    size_t bytes = 1, n = 0;
+    int status = -1;
+    for (int i = 0; i < s->n; i++)
+        bytes += strlen(s->cases[i].stem) + 1;
+    text = path ? mem_alloc(e, bytes, 1) : NULL;
+    if (!text)
+        goto out;
+    for (int i = 0; i < s->n; i++) {
+        const struct set_case *c = &s->cases[i];
+        if (c->bad || c->from->split != split)
+            continue;
+        n += (size_t)snprintf(text + n, bytes - n, "%s\n", c->stem);
+    }
+    status = io_write_all(path, 0666, text, n, e);
+out:
+    mem_free(path);
+    mem_free(text);
+    return status;
+}
+
+static void classes_to_json(struct js_out *o, const struct dataset *d)
+{
+    char number[24];
+    js_out_open(o, "classes", '[');
+    for (int i = 0; i < d->n_classes; i++) {
+        snprintf(number, sizeof number, "class %d", i);
+        js_out_text(o, NULL, d->class_names ? d->class_names[i] : number);
+    }
+    js_out_close(o, ']');
+}
+
+static int write_prepared(const struct set *s, struct error *e)
+{
+    struct js_out o = {0};
+    char request[17];
+    key_text(request, request_hash(s));
+    js_out_open(&o, NULL, '{');
+    js_out_text(&o, "format", "falx-prepared");
+    js_out_int(&o, "version", FORMAT_VERSION);
+    js_out_text(&o, "falx", s->o->version);
+    js_out_text(&o, "request", request);
+    js_out_text(&o, "layout", layout_name(s->d->layout));
+    js_out_text(&o, "note", s->d->note);
+    classes_to_json(&o, s->d);
+    recipe_to_json(&o, "recipe", &s->recipe);
+    fingerprint_to_json(&o, "fingerprint", &s->fingerprint);
+    js_out_open(&o, "skipped", '[');
+    for (int i = 0; i < s->n; i++) {
+        if (s->cases[i].bad)
+            js_out_text(&o, NULL, s->cases[i].stem);
+    }
+    js_out_close(&o, ']');
+    js_out_open(&o, "cases", '[');
+    for (int i = 0; i < s->n; i++) {
+        if (!s->cases[i].bad)
+            record_to_json(&o, s, &s->cases[i]);
+    }
+    js_out_close(&o, ']');
+    js_out_close(&o, '}');
+    return write_json(s->json, &o, e);
+}
+
+int state_finish(const struct set *s, struct error *e)
+{
+    if (write_list(s, "train.list", SPLIT_TRAIN, e) < 0)
+        return -1;
+    if (write_list(s, "test.list", SPLIT_TEST, e) < 0)
+        return -1;
+    if (write_prepared(s, e) < 0)
+        return -1;
+    if (io_is_folder(s->unfinished))
+        io_remove_tree(s->unfinished);
+    return 0;
+}

@@ -1,0 +1,455 @@
+/* test_prepare_set.c - a whole data set: the folder, threads, kills, resuming, bad cases, real
+ * data. */
+#include "test.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/rng.h"
+#include "prepare/prepare_set.h"
+
+static char *folder;       /* scratch */
+static char raw[400];      /* the data set */
+static struct report told; /* counts lines; the last text is kept */
+static char last_line[500];
+
+static void listen(struct report *r, enum report_kind kind, const char *text)
+{
+    (void)r;
+    if (kind != REPORT_NOTE)
+        snprintf(last_line, sizeof last_line, "%s", text);
+}
+
+static char *in_folder(char *out, size_t cap, const char *name)
+{
+    snprintf(out, cap, "%s/%s", folder, name);
+    return out;
+}
+
+/* Writes one case of about 20^3 voxels with a bright labelled box. */
+static void put_case(const char *name, int number, int labeled)
+{
+    char path[700];
+    struct volume v, label;
+    struct error e;
+    struct rng r = rng_start(9, (uint64_t)number, RNG_TEST, 0);
+    const int64_t dims[3] = {20 + number, 18, 16};
+    const double spacing[3] = {1.0, 1.0 + 0.1 * number, 1.5};
+    assert_ok(volume_new(&v, DTYPE_I16, dims, NULL, &e), e);
+    geometry_identity(&v.geometry, spacing);
+    v.geometry.known = 1;
+    assert_ok(volume_new(&label, DTYPE_U8, dims, &v.geometry, &e), e);
+    for (int64_t n = 0; n < volume_voxels(&v); n++) {
+        int64_t i = n % dims[0], j = n / dims[0] % 18, k = n / (dims[0] * 18);
+        int inside = i > 6 && i < 14 && j > 5 && j < 12 && k > 4 && k < 11;
+        ((int16_t *)v.data)[n] = (int16_t)(1 + (int)rng_below(&r, 100) + 200 * inside);
+        ((uint8_t *)label.data)[n] = (uint8_t)inside;
+    }
+    snprintf(path, sizeof path, "%s/images/%s.nii.gz", raw, name);
+    assert_ok(volume_write(&v, path, &e), e);
+    snprintf(path, sizeof path, "%s/labels/%s.nii.gz", raw, name);
+    if (labeled)
+        assert_ok(volume_write(&label, path, &e), e);
+    volume_free(&v);
+    volume_free(&label);
+}
+
+static int setup(void **state)
+{
+    struct error e;
+    char path[500];
+    (void)state;
+    assert_ok(io_temp_folder(&folder, &e), e);
+    in_folder(raw, sizeof raw, "raw");
+    snprintf(path, sizeof path, "%s/images", raw);
+    assert_ok(io_make_folders(path, &e), e);
+    snprintf(path, sizeof path, "%s/labels", raw);
+    assert_ok(io_make_folders(path, &e), e);
+    put_case("a", 0, 1);
+    put_case("b", 1, 1);
+    put_case("c", 2, 0);
+    put_case("d", 3, 1);
+    told = (struct report){.line = listen};
+    last_line[0] = '\0';
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    io_remove_tree(folder);
+    mem_free(folder);
+    return 0;
+}
+
+struct how {
+    const char *preset, *labeled;
+    int threads, force, skip_bad;
+};
+
+/* Prepares the raw set into FOLDER/`to`. */
+static int prepare_to(struct prepare_summary *s, const char *to, struct how how, struct error *e)
+{
+    char out[500];
+    struct dataset d = {0};
+    struct dataset_options open = {.labeled = how.labeled, .report = &told};
+    struct pool *pool = NULL;
+    struct prepare_options o = {.preset = how.preset,
+                                .folder = in_folder(out, sizeof out, to),
+                                .version = "test",
+                                .seed = 1,
+                                .force = how.force,
+                                .skip_bad = how.skip_bad,
+                                .geometry_tolerance_mm = 1e-3,
+                                .report = &told};
+    assert_ok(dataset_open(&d, raw, &open, e), *e);
+    if (how.threads > 1)
+        assert_ok(pool_new(&pool, how.threads, e), *e);
+    o.pool = pool;
+    int status = prepare_set(s, &d, &o, e);
+    pool_free(pool);
+    dataset_free(&d);
+    return status;
+}
+
+static uint64_t hash_tree(const char *path, uint64_t hash)
+{
+    struct io_listing l;
+    struct error e;
+    assert_ok(io_list(&l, path, &e), e);
+    for (int i = 0; i < l.n; i++) {
+        char *inside = path_join(&e, path, l.entry[i].name);
+        hash = hash_bytes(l.entry[i].name, strlen(l.entry[i].name), hash);
+        if (l.entry[i].is_folder) {
+            hash = hash_tree(inside, hash);
+        } else {
+            FILE *f = fopen(inside, "rb");
+            char bytes[4096];
+            size_t n;
+            assert_non_null(f);
+            while ((n = fread(bytes, 1, sizeof bytes, f)) > 0)
+                hash = hash_bytes(bytes, n, hash);
+            fclose(f);
+        }
+        mem_free(inside);
+    }
+    io_listing_free(&l);
+    return hash;
+}
+
+static uint64_t hash_of(const char *to)
+{
+    char path[500];
+    return hash_tree(in_folder(path, sizeof path, to), 0);
+}
+
+static void the_output_is_a_data_set(void **state)
+{
+    (void)state;
+    char path[500];
+    struct prepare_summary s;
+    struct dataset d;
+    struct volume v;
+    struct error e;
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto"}, &e), e);
+    assert_int_equal(s.n_made, 4);
+    assert_int_equal(s.n_bad + s.n_kept + told.n_problems, 0);
+    assert_ok(dataset_open(&d, in_folder(path, sizeof path, "out"), NULL, &e), e);
+    assert_int_equal(d.layout, LAYOUT_PREPARED);
+    assert_int_equal(d.n_cases, 4);
+    assert_int_equal(dataset_count(&d, SPLIT_TRAIN, 1), 3);
+    assert_null(d.cases[2].label);
+    assert_ok(dataset_load_image(&v, &d, &d.cases[0], NULL, &e), e);
+    assert_int_equal(v.dtype, DTYPE_F32);
+    volume_free(&v);
+    assert_ok(dataset_load_label(&v, &d, &d.cases[1], NULL, &e), e);
+    volume_free(&v);
+    dataset_free(&d);
+}
+
+static void threads_change_no_byte(void **state)
+{
+    (void)state;
+    static const char *const presets[] = {"auto", "colon", "la"};
+    struct prepare_summary s;
+    struct error e;
+    for (int p = 0; p < 3; p++) {
+        uint64_t want = 0;
+        for (int threads = 1; threads <= 4; threads *= 2) {
+            char to[20];
+            snprintf(to, sizeof to, "out%d-%d", p, threads);
+            struct how how = {.preset = presets[p], .threads = threads};
+            assert_ok(prepare_to(&s, to, how, &e), e);
+            if (threads == 1)
+                want = hash_of(to);
+            assert_true(hash_of(to) == want);
+        }
+    }
+}
+
+static void what_is_done_is_kept(void **state)
+{
+    (void)state;
+    char path[500];
+    struct prepare_summary s;
+    struct error e;
+    const struct how how = {.preset = "colon"};
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    uint64_t want = hash_of("out");
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(s.n_kept, 4);
+    assert_int_equal(s.n_made, 0);
+    assert_true(hash_of("out") == want);
+    /* A lost file is made again, alone. */
+    unlink(in_folder(path, sizeof path, "out/images/b.nii.gz"));
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(s.n_kept, 3);
+    assert_int_equal(s.n_made, 1);
+    assert_true(hash_of("out") == want);
+    /* So is a case whose scan changed, and a new one. */
+    put_case("b", 5, 1);
+    put_case("e", 4, 0);
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(s.n_kept, 3);
+    assert_int_equal(s.n_made, 2);
+    /* Another recipe needs --force; labels hidden by it go away. */
+    assert_refused(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e, ERR_CONFIG, "");
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "la", .force = 1, .labeled = "1"}, &e),
+              e);
+    assert_int_equal(s.n_made, 5);
+    assert_true(io_exists(in_folder(path, sizeof path, "out/labels/a.nii.gz")));
+    assert_false(io_exists(in_folder(path, sizeof path, "out/labels/b.nii.gz")));
+    assert_false(io_exists(in_folder(path, sizeof path, "out/unfinished")));
+}
+
+static void a_folder_of_others_is_left_alone(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct error e;
+    uint64_t before = hash_tree(raw, 0);
+    assert_refused(prepare_to(&s, "raw", (struct how){.preset = "la", .force = 1}, &e), e,
+                   ERR_CONFIG, "");
+    assert_true(hash_tree(raw, 0) == before);
+}
+
+/* ---- kills: every write call fails once, as if the program had died there -------------------- */
+
+static int64_t calls, dead_at; /* I/O calls that change the disk; from dead_at on all fail */
+
+static int alive(void)
+{
+    return dead_at < 0 || calls++ < dead_at;
+}
+static ssize_t mortal_write(int fd, const void *bytes, size_t n)
+{
+    return alive() ? io_posix.write(fd, bytes, n) : -1;
+}
+static int mortal_rename(const char *from, const char *to)
+{
+    return alive() ? io_posix.rename(from, to) : -1;
+}
+static int mortal_unlink(const char *path)
+{
+    return alive() ? io_posix.unlink(path) : -1;
+}
+static int mortal_mkdir(const char *path, mode_t mode)
+{
+    return alive() ? io_posix.mkdir(path, mode) : -1;
+}
+
+static void a_killed_run_goes_on(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct error e;
+    const struct how how = {.preset = "auto"};
+    struct io_ops mortal = io_posix;
+    mortal.write = mortal_write;
+    mortal.rename = mortal_rename;
+    mortal.unlink = mortal_unlink;
+    mortal.mkdir = mortal_mkdir;
+    assert_ok(prepare_to(&s, "whole", how, &e), e);
+    uint64_t want = hash_of("whole");
+    int kept_some = 0, died = 0;
+    for (int64_t n = 0;; n += 1 + n / 8) {
+        char path[500];
+        calls = 0;
+        dead_at = n;
+        io = &mortal;
+        int status = prepare_to(&s, "out", how, &e);
+        io = &io_posix;
+        dead_at = -1;
+        if (status == 0)
+            break;
+        died++;
+        assert_ok(prepare_to(&s, "out", how, &e), e);
+        kept_some |= s.n_kept > 0 && s.n_made > 0;
+        assert_true(hash_of("out") == want);
+        io_remove_tree(in_folder(path, sizeof path, "out"));
+    }
+    assert_true(kept_some && died > 5);
+}
+
+/* ---- bad cases ------------------------------------------------------------------------------- */
+
+static void a_bad_case_stops_all_before_anything_is_made(void **state)
+{
+    (void)state;
+    char path[500];
+    struct prepare_summary s;
+    struct error e;
+    snprintf(path, sizeof path, "%s/images/b.nii.gz", raw);
+    assert_int_equal(truncate(path, 400), 0);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto"}, &e), e);
+    assert_int_equal(s.n_bad, 1);
+    assert_int_equal(told.n_problems, 1);
+    assert_non_null(strstr(last_line, "b.nii.gz"));
+    assert_false(io_exists(in_folder(path, sizeof path, "out")));
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto", .skip_bad = 1}, &e), e);
+    assert_int_equal(s.n_bad, 1);
+    assert_int_equal(s.n_made, 3);
+    assert_int_equal(told.n_warnings, 1);
+    assert_false(io_exists(in_folder(path, sizeof path, "out/images/b.nii.gz")));
+}
+
+static void the_papers_crop_needs_every_label(void **state)
+{
+    (void)state;
+    char path[500];
+    struct prepare_summary s;
+    struct error e;
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
+    assert_int_equal(s.n_bad, 1);
+    assert_non_null(
+        strstr(last_line, "c.nii.gz: no label, but recipe paper-la crops around the true"));
+    assert_false(io_exists(in_folder(path, sizeof path, "out")));
+    put_case("c", 2, 1);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
+    assert_int_equal(s.n_made, 4);
+    assert_true(io_exists(in_folder(path, sizeof path, "out/masks/c.nii.gz")));
+}
+
+static void labels_off_the_grid_are_refused(void **state)
+{
+    (void)state;
+    char path[500];
+    struct prepare_summary s;
+    struct volume v;
+    struct error e;
+    snprintf(path, sizeof path, "%s/labels/a.nii.gz", raw);
+    assert_ok(volume_read(&v, path, NULL, &e), e);
+    double affine[3][4];
+    memcpy(affine, v.geometry.affine, sizeof affine);
+    affine[1][3] += 0.5;
+    geometry_from_affine(&v.geometry, (const double(*)[4])affine);
+    assert_ok(volume_write(&v, path, &e), e);
+    volume_free(&v);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e);
+    assert_int_equal(s.n_bad, 1);
+    assert_non_null(strstr(last_line, "a.nii.gz: lies 0.5 mm off the image"));
+    assert_non_null(strstr(last_line, "[L03]"));
+}
+
+static void a_constant_scan_is_told(void **state)
+{
+    (void)state;
+    char path[500];
+    const int64_t dims[3] = {16, 16, 16};
+    struct prepare_summary s;
+    struct volume v;
+    struct error e;
+    assert_ok(volume_new(&v, DTYPE_U8, dims, NULL, &e), e);
+    v.geometry.known = 1;
+    snprintf(path, sizeof path, "%s/images/c.nii.gz", raw);
+    assert_ok(volume_write(&v, path, &e), e);
+    volume_free(&v);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e);
+    assert_int_equal(s.n_made, 4);
+    assert_int_equal(told.n_warnings, 1);
+    assert_non_null(strstr(last_line, "constant image"));
+    assert_non_null(strstr(last_line, "[N38]"));
+}
+
+/* ---- real data ------------------------------------------------------------------------------- */
+
+static double dice(const struct volume *a, const struct volume *b, int class)
+{
+    int64_t both = 0, sum = 0;
+    for (int64_t n = 0; n < volume_voxels(a); n++) {
+        int x = volume_value(a, n) == class, y = volume_value(b, n) == class;
+        both += x && y;
+        sum += x + y;
+    }
+    return sum ? 2.0 * (double)both / (double)sum : 1.0;
+}
+
+static void hippocampus(void **state)
+{
+    (void)state;
+    char tar[500], command[1200];
+    struct prepare_summary s;
+    struct dataset d;
+    struct error e;
+    struct recipe r;
+    double least = 1.0;
+    if (!test_data("hippocampus/hippocampus.tar", tar, sizeof tar)) {
+        print_message("FALX_TEST_DATA is not set: skipped\n");
+        skip();
+    }
+    io_remove_tree(raw);
+    assert_ok(io_make_folders(raw, &e), e);
+    snprintf(command, sizeof command, "tar -xf '%s' -C '%s'", tar, raw);
+    assert_int_equal(system(command), 0);
+    assert_ok(
+        prepare_to(&s, "out", (struct how){.preset = "auto", .threads = 2, .labeled = "13"}, &e),
+        e);
+    assert_int_equal(s.n_made, 130);
+    const int64_t patch[3] = {32, 48, 32};
+    assert_memory_equal(s.recipe.patch, patch, sizeof patch);
+    assert_ok(dataset_open(&d, in_folder(command, sizeof command, "out"), NULL, &e), e);
+    assert_int_equal(dataset_count(&d, SPLIT_TRAIN, 1), 13);
+    dataset_free(&d);
+    /* Labels of the first cases there and back, over another spacing. */
+    assert_ok(dataset_open(&d, raw, NULL, &e), e);
+    assert_ok(recipe_named(&r, "la", 1, NAN_REFUSE, &e), e);
+    r.spacing_mm[0] = r.spacing_mm[1] = r.spacing_mm[2] = 0.8;
+    for (int i = 0; i < 10; i++) {
+        struct volume image, label, back;
+        struct prepared p;
+        assert_ok(dataset_load_image(&image, &d, &d.cases[i], NULL, &e), e);
+        assert_ok(dataset_load_label(&label, &d, &d.cases[i], NULL, &e), e);
+        assert_ok(prepare_case(&p, &r, &image, &label, 0, NULL, &e), e);
+        assert_ok(prepare_map_back(&back, &p.label, &p.transform, NULL, &e), e);
+        for (int c = 1; c <= 2; c++) {
+            double have = dice(&back, &label, c);
+            least = have < least ? have : least;
+        }
+        volume_free(&image);
+        volume_free(&label);
+        volume_free(&back);
+        prepared_free(&p);
+    }
+    dataset_free(&d);
+    print_message("  hippocampus at 0.8 mm and back: least Dice %.4f\n", least);
+    assert_true(least >= 0.97);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_output_is_a_data_set, setup, teardown),
+        cmocka_unit_test_setup_teardown(threads_change_no_byte, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_done_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_of_others_is_left_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_killed_run_goes_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_bad_case_stops_all_before_anything_is_made, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(the_papers_crop_needs_every_label, setup, teardown),
+        cmocka_unit_test_setup_teardown(labels_off_the_grid_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_constant_scan_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(hippocampus, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
