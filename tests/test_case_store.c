@@ -1,0 +1,241 @@
+/* Tests of case_store.h: a small data set written to disk comes back in the layout the network
+ * wants, labelled cases first, with its memory told before it is used. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/pool.h"
+#include "sample/case_store.h"
+
+#include <cmocka.h> /* last: its macro fail() would hide ours */
+
+enum { CASES = 5 };
+
+static char *root;        /* of the data set */
+static struct dataset set;
+static char heard[400];
+
+static void listen(struct report *r, enum report_kind kind, const char *text)
+{
+    (void)r;
+    if (kind == REPORT_NOTE) snprintf(heard, sizeof heard, "%s", text);
+}
+
+static float value_at(int c, int i, int j, int k)
+{
+    return (float)(1000 * c + 100 * i + 10 * j + k);
+}
+
+static void case_dims(int64_t dims[3], int c)
+{
+    dims[0] = 6 + c;
+    dims[1] = 5;
+    dims[2] = 4 + c % 2;
+}
+
+static void write_volume(const char *folder, int c, enum dtype t)
+{
+    struct error e;
+    struct volume v;
+    int64_t dims[3];
+    char path[400];
+    case_dims(dims, c);
+    assert_int_equal(volume_new(&v, t, dims, NULL, &e), 0);
+    for (int64_t k = 0, n = 0; k < dims[2]; k++)
+        for (int64_t j = 0; j < dims[1]; j++)
+            for (int64_t i = 0; i < dims[0]; i++, n++) {
+                if (t == DTYPE_F32) ((float *)v.data)[n] = value_at(c, (int)i, (int)j, (int)k);
+                else ((uint8_t *)v.data)[n] = (uint8_t)((i + 2 * j + 3 * k) % 3);
+            }
+    snprintf(path, sizeof path, "%s/%s/case%d.nii.gz", root, folder, c);
+    assert_int_equal(volume_write(&v, path, &e), 0);
+    volume_free(&v);
+}
+
+/* Cases 1 and 3 have labels. */
+static int make_set(void **state)
+{
+    struct error e = {0};
+    char path[400];
+    (void)state;
+    assert_int_equal(io_temp_folder(&root, &e), 0);
+    const char *folders[] = {"images", "labels"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        assert_int_equal(io_make_folders(path, &e), 0);
+    }
+    for (int c = 0; c < CASES; c++) write_volume("images", c, DTYPE_F32);
+    for (int c = 1; c < CASES; c += 2) write_volume("labels", c, DTYPE_U8);
+    struct dataset_options o = {.seed = 1};
+    if (dataset_open(&set, root, &o, &e) < 0) printf("%s\n", e.text);
+    assert_int_equal(set.n_cases, CASES);
+    return 0;
+}
+
+static int remove_set(void **state)
+{
+    (void)state;
+    dataset_free(&set);
+    io_remove_tree(root);
+    mem_free(root);
+    return 0;
+}
+
+static void test_layout(void **state)
+{
+    (void)state;
+    const int order[CASES] = {1, 3, 0, 2, 4};
+    struct report report = {.line = listen};
+    struct case_store_options o = {.mask = CASE_MASK_ABOVE_MIN, .report = &report};
+    struct case_store s;
+    struct error e = {0};
+    assert_int_equal(pool_new(&o.pool, 2, &e), 0);
+    assert_int_equal(case_store_load(&s, &set, &o, &e), 0);
+    assert_int_equal(s.n_cases, CASES);
+    assert_int_equal(s.n_labeled, 2);
+    assert_int_equal(s.channels, 1);
+    assert_int_equal(s.n_classes, 3);
+    size_t bytes = 0;
+    for (int c = 0; c < CASES; c++) {
+        const struct stored_case *x = &s.cases[c];
+        char name[16];
+        int64_t dims[3];
+        snprintf(name, sizeof name, "case%d", order[c]);
+        assert_string_equal(x->name, name);
+        case_dims(dims, order[c]);
+        for (int a = 0; a < 3; a++) assert_int_equal(x->dims[a], dims[a]);
+        assert_int_equal(x->label != NULL, c < 2);
+        size_t v = 0;
+        for (int i = 0; i < x->dims[0]; i++)
+            for (int j = 0; j < x->dims[1]; j++)
+                for (int k = 0; k < x->dims[2]; k++, v++) {
+                    assert_true(x->image[v] == value_at(order[c], i, j, k));
+                    if (x->label) assert_int_equal(x->label[v], (i + 2 * j + 3 * k) % 3);
+                    assert_int_equal(x->mask[v], i + j + k > 0); /* voxel 0 is the darkest */
+                }
+        bytes += v * (sizeof(float) + 1 + (x->label ? sizeof(label_t) : 0));
+    }
+    assert_int_equal(s.bytes, bytes);
+    assert_non_null(strstr(heard, "5 cases (2 labelled, 3 unlabelled), 1 channel: 0.00 GiB"));
+    case_store_free(&s);
+    pool_free(o.pool);
+}
+
+static void test_limit_comes_first(void **state)
+{
+    (void)state;
+    struct report report = {.line = listen};
+    struct case_store_options o = {.limit_bytes = 1000, .report = &report};
+    struct case_store s;
+    struct error e = {0};
+    heard[0] = 0;
+    assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
+    assert_int_equal(e.code, ERR_MEMORY);
+    assert_non_null(strstr(heard, "GiB in memory"));
+    assert_null(s.cases);
+}
+
+static void write_nan_case(float bad)
+{
+    struct error e;
+    struct volume v;
+    int64_t dims[3];
+    char path[400];
+    case_dims(dims, 2);
+    assert_int_equal(volume_new(&v, DTYPE_F32, dims, NULL, &e), 0);
+    for (int n = 0; n < 6; n++) ((float *)v.data)[n] = (float)-n;
+    ((float *)v.data)[7] = bad;
+    snprintf(path, sizeof path, "%s/images/case2.nii.gz", root);
+    assert_int_equal(volume_write(&v, path, &e), 0);
+    volume_free(&v);
+}
+
+static void test_nan_policy(void **state)
+{
+    (void)state;
+    const struct {
+        enum nan_policy policy;
+        float want;
+    } rows[] = {{NAN_ZERO, 0}, {NAN_MIN, -5}};
+    struct case_store_options o = {.nan = NAN_REFUSE};
+    struct case_store s;
+    struct error e = {0};
+    write_nan_case(NAN);
+    assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
+    assert_int_equal(e.code, ERR_DATA);
+    assert_string_equal(e.id, "N37");
+    assert_non_null(strstr(e.text, "case2.nii.gz: "));
+    for (int i = 0; i < 2; i++) {
+        o.nan = rows[i].policy;
+        assert_int_equal(case_store_load(&s, &set, &o, &e), 0);
+        const struct stored_case *c = &s.cases[3]; /* 1 3 0 2 4 */
+        assert_true(c->image[5 * 5 * 4] == -5);
+        assert_true(c->image[7 * 5 * 4] == rows[i].want); /* voxel (7, 0, 0) of 8 x 5 x 4 */
+        case_store_free(&s);
+    }
+    write_volume("images", 2, DTYPE_F32);
+}
+
+static void test_files_that_change(void **state)
+{
+    (void)state;
+    struct case_store_options o = {0};
+    struct case_store s;
+    struct error e = {0};
+    char from[400], to[400];
+    snprintf(from, sizeof from, "%s/images/case4.nii.gz", root);
+    snprintf(to, sizeof to, "%s/case4", root);
+    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
+    assert_non_null(strstr(e.text, "case4.nii.gz"));
+    assert_int_equal(rename(to, from), 0);
+
+    write_volume("labels", 3, DTYPE_U8);
+    snprintf(from, sizeof from, "%s/labels/case3.nii.gz", root);
+    snprintf(to, sizeof to, "%s/labels/case1.nii.gz", root);
+    assert_int_equal(rename(from, to), 0); /* the label of another shape */
+    assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
+    assert_int_equal(e.code, ERR_DATA);
+    assert_string_equal(e.id, "L02");
+    write_volume("labels", 1, DTYPE_U8);
+    write_volume("labels", 3, DTYPE_U8);
+    assert_int_equal(case_store_load(&s, &set, &o, &e), 0);
+    case_store_free(&s);
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct case_store_options o = {.mask = CASE_MASK_INSIDE};
+    struct case_store s;
+    struct error e;
+    int n = 0, result = -1;
+    for (; result < 0; n++) {
+        mem_fail_at(n, 0);
+        result = case_store_load(&s, &set, &o, &e);
+        mem_fail_at(-1, 0);
+        if (result < 0) {
+            assert_int_equal(e.code, ERR_MEMORY);
+            assert_null(s.cases);
+        }
+    }
+    assert_true(n > 20);
+    assert_int_equal(s.cases[0].mask[0], 1);
+    case_store_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_limit_comes_first),
+        cmocka_unit_test(test_nan_policy),
+        cmocka_unit_test(test_files_that_change),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, make_set, remove_set);
+}
