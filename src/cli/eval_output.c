@@ -1,0 +1,272 @@
+/* eval_output.c - scores as JSON, as CSV and as a table. See eval.h.
+ *
+ * Undefined values are null in JSON, empty in CSV and "-" in the table. Names of columns carry the
+ * definition and the unit, because "95HD" alone means three different numbers in the literature.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cli/eval.h"
+
+static const char *protocol_name(const struct metric_options *o)
+{
+    return o->protocol == METRIC_PROTOCOL_PAPER ? "paper" : "mm";
+}
+
+static const char *unit_name(const struct metric_options *o)
+{
+    return o->protocol == METRIC_PROTOCOL_PAPER ? "voxels" : "mm";
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static json_t *values_json(const double value[METRIC_COUNT])
+{
+    json_t *out = json_object();
+    for (int m = 0; m < METRIC_COUNT; m++)
+        json_object_set_new(out, metric_name((enum metric)m),
+                            isfinite(value[m]) ? json_real(value[m]) : json_null());
+    return out;
+}
+
+static json_t *class_json(const struct class_score *s)
+{
+    json_t *out = values_json(s->value);
+    json_object_set_new(out, "voxels_truth", json_integer(s->n_truth));
+    json_object_set_new(out, "voxels_prediction", json_integer(s->n_prediction));
+    return out;
+}
+
+static json_t *case_json(const struct case_score *c)
+{
+    char name[1024], class[16];
+    double mean[METRIC_COUNT];
+    json_t *classes = json_object();
+    for (int k = 0; k < c->n_classes; k++) {
+        snprintf(class, sizeof class, "%d", c->classes[k].class);
+        json_object_set_new(classes, class, class_json(&c->classes[k]));
+    }
+    metrics_case_mean(mean, c);
+    return json_pack("{s:s, s:o, s:o}", "name", text_escape(name, sizeof name, c->name), "classes",
+                     classes, "mean", values_json(mean));
+}
+
+static json_t *class_summaries_json(const struct case_score *cases, int n_cases)
+{
+    json_t *out = json_object();
+    for (int k = 0; k < cases[0].n_classes; k++) {
+        struct metric_summary s;
+        char class[16];
+        metrics_summarise(&s, cases, n_cases, k);
+        snprintf(class, sizeof class, "%d", cases[0].classes[k].class);
+        json_object_set_new(out, class,
+                            json_pack("{s:o, s:o}", "mean", values_json(s.mean), "sd",
+                                      values_json(s.sd)));
+    }
+    return out;
+}
+
+int eval_print_json(const struct case_score *cases, int n_cases, const struct metric_options *o,
+                    struct error *e)
+{
+    struct metric_summary s;
+    struct metric_empties empty;
+    json_t *list = json_array();
+    for (int i = 0; i < n_cases; i++)
+        json_array_append_new(list, case_json(&cases[i]));
+    metrics_summarise(&s, cases, n_cases, -1);
+    metrics_count_empties(&empty, cases, n_cases);
+    json_t *all = json_pack(
+        "{s:s, s:s, s:f, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i}", "protocol", protocol_name(o),
+        "unit", unit_name(o), "nsd_tolerance", o->nsd_tolerance, "cases", list, "classes",
+        class_summaries_json(cases, n_cases), "mean", values_json(s.mean), "sd", values_json(s.sd),
+        "n_cases", n_cases, "n_empty_predictions", empty.predictions, "n_empty_truths",
+        empty.truths, "n_empty_both", empty.both);
+    int result = all ? json_dumpf(all, stdout, JSON_INDENT(2)) : -1;
+    json_decref(all);
+    printf("\n");
+    return result < 0 ? fail(e, ERR_SYSTEM, NULL, "could not print the scores") : 0;
+}
+
+/* ---- CSV ----------------------------------------------------------------------------------- */
+
+struct csv {
+    struct io_file *file;
+    struct error *e;
+    int failed;
+};
+
+static void PRINTF(2, 3) put(struct csv *c, const char *fmt, ...)
+{
+    char text[1200];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (!c->failed && io_append(c->file, text, (size_t)n, c->e) < 0)
+        c->failed = 1;
+}
+
+/* Quoted if it needs to be. A leading =, +, - or @ would be a formula to a spreadsheet. */
+static void csv_name(struct csv *c, const char *name)
+{
+    char shown[1024];
+    text_escape(shown, sizeof shown, name);
+    int formula = shown[0] && strchr("=+-@", shown[0]), quote = formula || strpbrk(shown, ",\"");
+    put(c, "%s%s", quote ? "\"" : "", formula ? "'" : "");
+    for (const char *at = shown; *at;) {
+        size_t plain = strcspn(at, "\"");
+        put(c, "%.*s%s", (int)plain, at, at[plain] ? "\"\"" : "");
+        at += plain + (at[plain] != 0);
+    }
+    put(c, "%s", quote ? "\"" : "");
+}
+
+static void csv_header(struct csv *c, const struct metric_options *o)
+{
+    put(c, "case,class,voxels_truth,voxels_prediction");
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        const char *name = m == METRIC_HD95 ? "hd95_pooled" : metric_name((enum metric)m);
+        int distance = metric_is_distance((enum metric)m);
+        if (m == METRIC_NSD)
+            put(c, ",nsd_at_%g%s", o->nsd_tolerance, unit_name(o));
+        else
+            put(c, ",%s%s%s", name, distance ? "_" : "", distance ? unit_name(o) : "");
+    }
+    put(c, "\n");
+}
+
+static void csv_values(struct csv *c, const double value[METRIC_COUNT])
+{
+    for (int m = 0; m < METRIC_COUNT; m++)
+        if (isfinite(value[m]))
+            put(c, ",%.10g", value[m]);
+        else
+            put(c, ",");
+    put(c, "\n");
+}
+
+static void csv_summary(struct csv *c, const struct case_score *cases, int n_cases, int k)
+{
+    struct metric_summary s;
+    char class[16] = "all";
+    metrics_summarise(&s, cases, n_cases, k);
+    if (k >= 0)
+        snprintf(class, sizeof class, "%d", cases[0].classes[k].class);
+    put(c, "mean,%s,,", class);
+    csv_values(c, s.mean);
+    put(c, "sd,%s,,", class);
+    csv_values(c, s.sd);
+}
+
+int eval_write_csv(const char *path, const struct case_score *cases, int n_cases,
+                   const struct metric_options *o, struct error *e)
+{
+    struct csv c = {NULL, e, 0};
+    if (io_create(&c.file, path, 0666, e) < 0)
+        return -1;
+    csv_header(&c, o);
+    for (int i = 0; i < n_cases; i++)
+        for (int k = 0; k < cases[i].n_classes; k++) {
+            const struct class_score *s = &cases[i].classes[k];
+            csv_name(&c, cases[i].name);
+            put(&c, ",%d,%lld,%lld", s->class, (long long)s->n_truth, (long long)s->n_prediction);
+            csv_values(&c, s->value);
+        }
+    for (int k = -1; k < cases[0].n_classes; k++)
+        csv_summary(&c, cases, n_cases, k);
+    if (c.failed) {
+        io_abandon(c.file);
+        return -1;
+    }
+    return io_commit(c.file, e);
+}
+
+/* ---- table --------------------------------------------------------------------------------- */
+
+/* Fractions with four digits, distances with three significant decimals. */
+static void print_value(double v, int is_distance)
+{
+    if (isfinite(v))
+        printf(" %9.*f", is_distance ? 3 : 4, v);
+    else
+        printf(" %9s", "-");
+}
+
+static void print_cases(const struct case_score *cases, int n_cases, const struct metric_options *o)
+{
+    static const enum metric shown[] = {METRIC_DICE, METRIC_JACCARD, METRIC_ASD, METRIC_HD95,
+                                        METRIC_NSD};
+    enum { N_SHOWN = sizeof shown / sizeof *shown };
+    int width = 4;
+    char name[41];
+    for (int i = 0; i < n_cases; i++) {
+        int n = (int)strlen(text_escape(name, sizeof name, cases[i].name));
+        width = n > width ? n : width;
+    }
+    printf("%-*s", width, "case");
+    for (int m = 0; m < N_SHOWN; m++)
+        printf(" %9s", metric_name(shown[m]));
+    printf("   (distances in %s)\n", unit_name(o));
+    for (int i = 0; i < n_cases; i++) {
+        double value[METRIC_COUNT];
+        metrics_case_mean(value, &cases[i]);
+        printf("%-*s", width, text_escape(name, sizeof name, cases[i].name));
+        for (int m = 0; m < N_SHOWN; m++)
+            print_value(value[shown[m]], metric_is_distance(shown[m]));
+        printf("\n");
+    }
+}
+
+static void print_mean_sd(const struct metric_summary *s, int m)
+{
+    int digits = metric_is_distance((enum metric)m) ? 3 : 4;
+    char text[64] = "-";
+    if (isfinite(s->sd[m]))
+        snprintf(text, sizeof text, "%.*f \u00b1 %.*f", digits, s->mean[m], digits, s->sd[m]);
+    else if (isfinite(s->mean[m]))
+        snprintf(text, sizeof text, "%.*f", digits, s->mean[m]);
+    printf("  %*s", isfinite(s->sd[m]) ? 18 : 17, text);
+}
+
+/* One row a metric; one column for all classes together, then one a class. */
+static void print_summary(const struct case_score *cases, int n_cases,
+                          const struct metric_options *o)
+{
+    enum { CLASS_COLUMNS = 4 }; /* fits 100 columns; more classes go to CSV and JSON */
+    int n_classes = cases[0].n_classes == 1 ? 0 : cases[0].n_classes;
+    int n_shown = n_classes < CLASS_COLUMNS ? n_classes : CLASS_COLUMNS;
+    struct metric_summary s[CLASS_COLUMNS + 1];
+    for (int k = 0; k <= n_shown; k++)
+        metrics_summarise(&s[k], cases, n_cases, k - 1);
+    /* the sign is two bytes and one column */
+    printf("\n%-*s  %17s", n_cases == 1 ? 14 : 15, n_cases == 1 ? "one case" : "mean \u00b1 sd",
+           n_classes ? "all classes" : protocol_name(o));
+    for (int k = 0; k < n_shown; k++)
+        printf("  %11s %5d", "class", cases[0].classes[k].class);
+    printf("%s\n", n_classes > n_shown ? "  ..." : "");
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        printf("%-14s", metric_name((enum metric)m));
+        for (int k = 0; k <= n_shown; k++)
+            print_mean_sd(&s[k], m);
+        printf("\n");
+    }
+}
+
+void eval_print_table(const struct case_score *cases, int n_cases, const struct metric_options *o)
+{
+    struct metric_empties empty;
+    print_cases(cases, n_cases, o);
+    print_summary(cases, n_cases, o);
+    metrics_count_empties(&empty, cases, n_cases);
+    if (empty.predictions + empty.truths + empty.both)
+        printf("\nempty: %d predictions, %d truths, %d both%s\n", empty.predictions, empty.truths,
+               empty.both,
+               o->protocol == METRIC_PROTOCOL_PAPER
+                   ? "; an empty prediction counts as 0 in dice, jaccard, asd and hd95"
+                   : "; undefined values are left out of the means");
+}

@@ -1,0 +1,368 @@
+/* verb_eval.c - `falx eval TRUTH PREDICTION`: scores masks against the truth, case by case.
+ *
+ *   match files by name -> check all headers -> per case: read both, score, draw -> print
+ *
+ * Nothing is scored until every pair has been matched and has agreeing grids; all problems are
+ * told, one line each, and nothing is written then. The truth's file gives the spacing. Memory is
+ * that of one case.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cli/eval.h"
+#include "score/picture.h"
+
+struct eval {
+    const struct config *c;
+    struct report *report;
+    struct volume_request request; /* how masks are read */
+    struct pool *pool;
+    struct pairs pairs;
+    struct metric_options options;
+    label_t *map; /* 65536 classes by value read, or NULL */
+    struct case_score *cases;
+    int n_cases;
+};
+
+/* ---- label map ----------------------------------------------------------------------------- */
+
+/* "255=1,3=0": every other value keeps its number. */
+static int parse_label_map(label_t **out, const char *text, struct error *e)
+{
+    label_t *map = mem_alloc(e, UINT16_MAX + 1, sizeof *map);
+    if (!map)
+        return -1;
+    for (int v = 0; v <= UINT16_MAX; v++)
+        map[v] = (label_t)v;
+    for (const char *at = text; *at;) {
+        char from[16], to[16];
+        int64_t a, b;
+        int used = 0;
+        if (sscanf(at, "%15[0-9]=%15[0-9]%n", from, to, &used) != 2 || parse_int(&a, from) < 0 ||
+            parse_int(&b, to) < 0 || a > UINT16_MAX || b > UINT16_MAX ||
+            (at[used] && (at[used] != ',' || !at[used + 1]))) {
+            mem_free(map);
+            return fail(e, ERR_CONFIG, "C02",
+                        "--label-map %s, allowed IN=OUT,... with numbers 0..65535", text);
+        }
+        map[a] = (label_t)b;
+        at += used + (at[used] == ',');
+    }
+    *out = map;
+    return 0;
+}
+
+/* ---- checking ------------------------------------------------------------------------------ */
+
+static int check_channels(const struct volume *v, const struct config *c, struct error *e)
+{
+    int64_t n = volume_channels(v);
+    if (c->volume < 0 && n > 1)
+        return fail(e, ERR_DATA, "N31", "4-D image with %lld volumes; choose one with --volume",
+                    (long long)n);
+    if (c->volume >= n)
+        return fail(e, ERR_CONFIG, "N31", "--volume %lld, the file has volumes 0 to %lld",
+                    (long long)c->volume, (long long)n - 1);
+    return 0;
+}
+
+static int check_grids(const struct volume *truth, const struct volume *prediction,
+                       double tolerance_mm, struct error *e)
+{
+    const int64_t *t = truth->dims, *p = prediction->dims;
+    if (memcmp(t, p, 3 * sizeof *t) != 0)
+        return fail(e, ERR_DATA, "L02",
+                    "%lld x %lld x %lld voxels, the truth has %lld x %lld x %lld", (long long)p[0],
+                    (long long)p[1], (long long)p[2], (long long)t[0], (long long)t[1],
+                    (long long)t[2]);
+    if (!truth->geometry.known || !prediction->geometry.known)
+        return 0; /* a file that states no position cannot contradict one */
+    double off = geometry_distance_mm(&truth->geometry, &prediction->geometry, t);
+    if (!(off <= tolerance_mm))
+        return fail(e, ERR_DATA, "L03", "grid lies up to %g mm off the truth's, allowed %g mm", off,
+                    tolerance_mm);
+    return 0;
+}
+
+static int read_header(struct volume *out, const char *path, const struct eval *v,
+                       struct error *e)
+{
+    struct volume_request r = v->request;
+    r.part = VOLUME_HEADER_ONLY;
+    r.report = NULL; /* warnings come with the voxels */
+    if (volume_read(out, path, &r, e) < 0)
+        return -1;
+    return check_channels(out, v->c, e) < 0 ? fail_in(e, path) : 0;
+}
+
+static int check_pair(const struct pair *p, const struct eval *v, struct error *e)
+{
+    struct volume truth = {0}, prediction = {0};
+    int result = -1;
+    if (read_header(&truth, p->truth, v, e) < 0 ||
+        read_header(&prediction, p->prediction, v, e) < 0)
+        goto out;
+    result = check_grids(&truth, &prediction, v->c->geometry_tolerance_mm, e);
+    if (result < 0)
+        fail_in(e, p->prediction);
+out:
+    volume_free(&truth);
+    volume_free(&prediction);
+    return result;
+}
+
+static char *picture_path(const struct eval *v, const struct pair *p, struct error *e)
+{
+    return mem_format(e, "%s/%s.png", v->c->pictures, p->name);
+}
+
+static int check_free(const char *path, struct error *e)
+{
+    if (!io_exists(path))
+        return 0;
+    fail(e, ERR_CONFIG, NULL, "exists; use --force to replace it");
+    return fail_in(e, path);
+}
+
+/* Output that is already there is found before an hour of work, not after. */
+static int check_output(const struct eval *v, struct error *e)
+{
+    if (v->c->force)
+        return 0;
+    if (v->c->csv && check_free(v->c->csv, e) < 0)
+        return -1;
+    for (int i = 0; v->c->pictures && i < v->pairs.n; i++) {
+        char *path = picture_path(v, &v->pairs.pair[i], e);
+        int result = path ? check_free(path, e) : -1;
+        mem_free(path);
+        if (result < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Tells every problem; returns the number of them, with the first one's code in *code. */
+static int check_pairs(const struct eval *v, enum error_code *code)
+{
+    int n = v->pairs.n_missing;
+    *code = n ? ERR_DATA : ERR_NONE;
+    for (int i = 0; i < v->pairs.n; i++) {
+        struct error e;
+        if (check_pair(&v->pairs.pair[i], v, &e) == 0)
+            continue;
+        complain(&e);
+        *code = n++ ? *code : e.code;
+    }
+    return n;
+}
+
+/* ---- one case ------------------------------------------------------------------------------ */
+
+/* Passes lines on without touching the listener's counters: two readers may speak at the same time.
+ */
+struct relay {
+    struct report report;
+    struct report *to;
+};
+
+static void relay_line(struct report *r, enum report_kind kind, const char *text)
+{
+    struct report *to = ((struct relay *)r)->to;
+    to->line(to, kind, text);
+}
+
+struct mask {
+    const struct eval *eval;
+    const char *path;
+    struct volume volume; /* its voxels are dropped once the labels are there */
+    label_t *labels;
+    struct error e;
+    int result;
+};
+
+static void keep_volume(struct volume *v, int64_t which)
+{
+    size_t bytes = (size_t)volume_voxels(v) * dtype_bytes(v->dtype);
+    if (which > 0)
+        memmove(v->data, (char *)v->data + (size_t)which * bytes, bytes);
+}
+
+static void load_mask(void *arg, int64_t i)
+{
+    struct mask *m = (struct mask *)arg + i;
+    struct relay relay = {{.line = relay_line}, m->eval->report};
+    struct volume_request r = m->eval->request;
+    r.report = &relay.report;
+    m->result = volume_read(&m->volume, m->path, &r, &m->e);
+    if (m->result < 0)
+        return;
+    keep_volume(&m->volume, m->eval->c->volume);
+    m->result = volume_labels(&m->labels, NULL, &m->volume, &m->e);
+    if (m->result < 0)
+        fail_in(&m->e, m->path);
+    mem_free(m->volume.data);
+    m->volume.data = NULL;
+    for (int64_t at = 0; m->result == 0 && m->eval->map && at < volume_voxels(&m->volume); at++)
+        m->labels[at] = m->eval->map[m->labels[at]];
+}
+
+static int load_image(float **out, const struct eval *v, const struct pair *p,
+                      const struct mask *truth, struct error *e)
+{
+    struct volume image = {0};
+    struct volume_request r = config_request(v->c);
+    int result = -1;
+    if (volume_read(&image, p->image, &r, e) < 0)
+        return -1;
+    if (memcmp(image.dims, truth->volume.dims, 3 * sizeof *image.dims) != 0)
+        fail(e, ERR_DATA, "L02", "image of another shape than the truth");
+    else
+        result = volume_floats(out, &image, 0, NAN_ZERO, e);
+    if (result < 0)
+        fail_in(e, p->image);
+    volume_free(&image);
+    return result;
+}
+
+/* The case's name and its two best-known scores, as far as they are defined. */
+static char *picture_title(const struct eval *v, const struct pair *p,
+                           const struct case_score *score, struct error *e)
+{
+    double mean[METRIC_COUNT];
+    metrics_case_mean(mean, score);
+    if (isnan(mean[METRIC_DICE]))
+        return mem_format(e, "%s   empty", p->name);
+    if (isnan(mean[METRIC_HD95]))
+        return mem_format(e, "%s   Dice %.3f", p->name, mean[METRIC_DICE]);
+    return mem_format(e, "%s   Dice %.3f   95HD %.2f %s", p->name, mean[METRIC_DICE],
+                      mean[METRIC_HD95],
+                      v->options.protocol == METRIC_PROTOCOL_PAPER ? "voxels" : "mm");
+}
+
+static int draw_case(const struct eval *v, const struct pair *p, const struct case_score *score,
+                     const struct mask mask[2], struct error *e)
+{
+    struct sheet s = {.geometry = &mask[0].volume.geometry, .truth = mask[0].labels,
+                      .prediction = mask[1].labels};
+    struct picture picture = {0};
+    float *image = NULL;
+    int result = -1;
+    memcpy(s.dims, mask[0].volume.dims, sizeof s.dims);
+    char *path = picture_path(v, p, e), *title = picture_title(v, p, score, e);
+    if (!path || !title || (p->image && load_image(&image, v, p, &mask[0], e) < 0))
+        goto out;
+    s.title = title;
+    s.image = image;
+    if (picture_draw_sheet(&picture, &s, e) < 0)
+        goto out;
+    result = picture_write(&picture, path, e);
+out:
+    picture_free(&picture);
+    mem_free(image);
+    mem_free(title);
+    mem_free(path);
+    return result;
+}
+
+static int score_case(struct eval *v, const struct pair *p, struct error *e)
+{
+    struct mask mask[2] = {{.eval = v, .path = p->truth}, {.eval = v, .path = p->prediction}};
+    struct case_score *score = &v->cases[v->n_cases];
+    int result = -1;
+    pool_run(v->pool, 2, load_mask, mask);
+    for (int i = 0; i < 2; i++)
+        if (mask[i].result < 0) {
+            *e = mask[i].e;
+            goto out;
+        }
+    if (metrics_measure(score, mask[0].labels, mask[1].labels, mask[0].volume.dims,
+                        mask[0].volume.geometry.spacing_mm, &v->options, v->pool, e) < 0) {
+        fail_in(e, p->truth);
+        goto out;
+    }
+    v->n_cases++;
+    score->name = mem_string(e, p->name);
+    if (!score->name || (v->c->pictures && draw_case(v, p, score, mask, e) < 0))
+        goto out;
+    result = 0;
+out:
+    for (int i = 0; i < 2; i++) {
+        mem_free(mask[i].labels);
+        volume_free(&mask[i].volume);
+    }
+    return result;
+}
+
+/* ---- the verb ------------------------------------------------------------------------------ */
+
+static int eval_begin(struct eval *v, struct error *e)
+{
+    const struct config *c = v->c;
+    v->report = console_report(c);
+    v->request = config_request(c);
+    if (!c->member) /* an HDF5 file of the research layout keeps masks under this name */
+        v->request.member = "label";
+    v->options.protocol = (enum metric_protocol)c->protocol;
+    v->options.nsd_tolerance = c->nsd_mm;
+    if (c->label_map && parse_label_map(&v->map, c->label_map, e) < 0)
+        return -1;
+    if (eval_pairs_find(&v->pairs, c, v->report, e) < 0)
+        return -1;
+    v->cases = mem_alloc(e, (size_t)v->pairs.n, sizeof *v->cases);
+    return v->cases ? 0 : -1;
+}
+
+static int score_all(struct eval *v, struct error *e)
+{
+    struct progress *progress = progress_begin(v->c, "eval", v->pairs.n);
+    int result = 0;
+    for (int i = 0; result == 0 && i < v->pairs.n; i++) {
+        result = score_case(v, &v->pairs.pair[i], e);
+        progress_at(progress, i + 1);
+    }
+    progress_end(progress);
+    return result;
+}
+
+static int eval_print(const struct eval *v, struct error *e)
+{
+    if (v->c->csv && eval_write_csv(v->c->csv, v->cases, v->n_cases, &v->options, e) < 0)
+        return -1;
+    if (v->c->json)
+        return eval_print_json(v->cases, v->n_cases, &v->options, e);
+    eval_print_table(v->cases, v->n_cases, &v->options);
+    return 0;
+}
+
+static void eval_end(struct eval *v)
+{
+    for (int i = 0; i < v->n_cases; i++)
+        case_score_free(&v->cases[i]);
+    mem_free(v->cases);
+    mem_free(v->map);
+    eval_pairs_free(&v->pairs);
+    pool_free(v->pool);
+}
+
+int verb_eval(struct config *c)
+{
+    struct eval v = {.c = c};
+    struct error e = {.code = ERR_NONE};
+    enum error_code problem = ERR_NONE;
+    int result = -1;
+    if (eval_begin(&v, &e) < 0 || check_output(&v, &e) < 0)
+        goto out;
+    if (check_pairs(&v, &problem) > 0)
+        goto out;
+    if (pool_new(&v.pool, (int)c->threads, &e) < 0 ||
+        (c->pictures && io_make_folders(c->pictures, &e) < 0) || score_all(&v, &e) < 0 ||
+        metrics_align(v.cases, v.n_cases, &v.options, &e) < 0 || eval_print(&v, &e) < 0)
+        goto out;
+    result = 0;
+out:
+    eval_end(&v);
+    if (problem)
+        return (int)problem;
+    return result < 0 ? complain(&e) : 0;
+}

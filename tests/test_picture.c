@@ -1,0 +1,215 @@
+/* test_picture.c - sheets: colours, sides of the body, proportions; PNG files read back by libpng.
+ */
+#include <math.h>
+#include <png.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "score/letters.h"
+#include "score/picture.h"
+
+#include <cmocka.h> /* last: it defines fail() as a macro */
+
+enum { N = 20, VOXELS = N * N * N };
+
+static label_t truth[VOXELS], prediction[VOXELS];
+static struct geometry geometry;
+
+static void fill(label_t *v, const int lo[3], const int hi[3], label_t class)
+{
+    for (int z = lo[2]; z < hi[2]; z++)
+        for (int y = lo[1]; y < hi[1]; y++)
+            for (int x = lo[0]; x < hi[0]; x++)
+                v[x + N * (y + N * z)] = class;
+}
+
+static struct sheet start(const double spacing[3])
+{
+    struct sheet s = {.dims = {N, N, N}, .geometry = &geometry, .truth = truth, .n_slices = 3};
+    geometry_identity(&geometry, spacing);
+    memset(truth, 0, sizeof truth);
+    memset(prediction, 0, sizeof prediction);
+    return s;
+}
+
+/* Extent of the pixels of about this colour below the head line; returns their number. */
+static int find_colour(int box[4], const struct picture *p, int r, int g, int b)
+{
+    int n = 0;
+    for (int y = 34; y < p->height; y++)
+        for (int x = 0; x < p->width; x++) {
+            const uint8_t *c = p->rgb + 3 * (y * p->width + x);
+            if (abs(c[0] - r) > 8 || abs(c[1] - g) > 8 || abs(c[2] - b) > 8)
+                continue;
+            if (n == 0) {
+                box[0] = box[1] = x;
+                box[2] = box[3] = y;
+            }
+            box[0] = x < box[0] ? x : box[0];
+            box[1] = x > box[1] ? x : box[1];
+            box[2] = y < box[2] ? y : box[2];
+            box[3] = y > box[3] ? y : box[3];
+            n++;
+        }
+    return n;
+}
+
+enum { RED = 0xf03e3e, GREEN = 0x40ce60, BLUE = 0x4c80ff };
+
+static int count(int box[4], const struct picture *p, int colour)
+{
+    return find_colour(box, p, colour >> 16, colour >> 8 & 255, colour & 255);
+}
+
+/* In RAS the patient's left has the small x and is shown on the right; front (large y) is up. */
+static void sides_of_the_body(void **state)
+{
+    struct sheet s = start((double[]){1, 1, 1});
+    struct picture p = {0};
+    struct error e;
+    int agreed[4], missed[4], extra[4];
+    (void)state;
+    s.prediction = prediction;
+    s.n_slices = 1;
+    fill(truth, (int[]){8, 8, 4}, (int[]){12, 12, 16}, 1);
+    fill(prediction, (int[]){8, 8, 4}, (int[]){12, 12, 16}, 1);
+    fill(truth, (int[]){2, 8, 4}, (int[]){6, 12, 16}, 1);       /* missed: low x */
+    fill(prediction, (int[]){8, 14, 4}, (int[]){12, 18, 16}, 1); /* too much: high y, the front */
+    assert_int_equal(picture_draw_sheet(&p, &s, &e), 0);
+    p.height = 34 + 232; /* the axial row only */
+    assert_true(count(agreed, &p, RED) > 20);
+    assert_true(count(missed, &p, GREEN) > 20);
+    assert_true(count(extra, &p, BLUE) > 20);
+    assert_true(missed[0] > agreed[1]); /* right of it */
+    assert_true(extra[3] < agreed[2]);  /* above it */
+    picture_free(&p);
+}
+
+/* A box of 8 x 8 x 4 voxels of 1 x 1 x 2 mm is a cube: square in every plane. */
+static void proportions_follow_the_spacing(void **state)
+{
+    struct sheet s = start((double[]){1, 1, 2});
+    struct picture p = {0};
+    struct error e;
+    (void)state;
+    s.prediction = truth;
+    s.n_slices = 1;
+    fill(truth, (int[]){6, 6, 8}, (int[]){14, 14, 12}, 1);
+    assert_int_equal(picture_draw_sheet(&p, &s, &e), 0);
+    for (int row = 0; row < 3; row++) {
+        struct picture part = {p.width, 34 + 232, p.rgb + 3 * p.width * row * (232 + 6)};
+        int box[4];
+        assert_true(count(box, &part, RED) > 100);
+        int wide = box[1] - box[0], high = box[3] - box[2];
+        assert_true(abs(wide - high) <= 2);
+        assert_true(wide > 232 / 2 && wide < 232 * 3 / 4); /* the object takes two thirds */
+    }
+    picture_free(&p);
+}
+
+static void classes_have_colours(void **state)
+{
+    static float image[VOXELS];
+    struct sheet s = start((double[]){1, 1, 1});
+    struct picture p = {0};
+    struct error e;
+    int box[4];
+    (void)state;
+    for (int i = 0; i < VOXELS; i++)
+        image[i] = (float)(i % N);
+    s.image = image;
+    s.title = "classes 1-3";
+    fill(truth, (int[]){2, 2, 2}, (int[]){8, 18, 18}, 1);
+    fill(truth, (int[]){8, 2, 2}, (int[]){18, 18, 18}, 2);
+    assert_int_equal(picture_draw_sheet(&p, &s, &e), 0);
+    assert_true(find_colour(box, &p, 240, 82, 82) > 50);
+    assert_true(find_colour(box, &p, 72, 149, 255) > 50);
+    assert_int_equal(find_colour(box, &p, 252, 196, 64), 0);
+    picture_free(&p);
+}
+
+static void odd_volumes_are_drawn(void **state)
+{
+    static const int64_t shapes[][3] = {{1, 1, 1}, {N, 1, 1}, {1, N, 2}, {3, 1, N}};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct sheet s = start((double[]){0.1, 5, 1});
+        struct picture p = {0};
+        struct error e;
+        memcpy(s.dims, shapes[i], sizeof s.dims);
+        s.prediction = prediction; /* nothing in either mask */
+        s.n_slices = 0;
+        assert_int_equal(picture_draw_sheet(&p, &s, &e), 0);
+        assert_true(p.width > 1000 && p.height > 100);
+        picture_free(&p);
+    }
+}
+
+static void png_reads_back(void **state)
+{
+    struct sheet s = start((double[]){1, 1, 1});
+    struct picture p = {0};
+    struct error e;
+    png_image back = {.version = PNG_IMAGE_VERSION};
+    static uint8_t rgb[1 << 22];
+    char *folder, *path;
+    (void)state;
+    s.title = "A sheet: 100% (ok)";
+    fill(truth, (int[]){6, 6, 6}, (int[]){14, 14, 14}, 1);
+    assert_int_equal(io_temp_folder(&folder, &e), 0);
+    path = path_join(&e, folder, "a.png");
+    assert_int_equal(picture_draw_sheet(&p, &s, &e), 0);
+    assert_int_equal(picture_write(&p, path, &e), 0);
+    assert_true(png_image_begin_read_from_file(&back, path));
+    back.format = PNG_FORMAT_RGB;
+    assert_int_equal(back.width, p.width);
+    assert_int_equal(back.height, p.height);
+    assert_true(PNG_IMAGE_SIZE(back) <= sizeof rgb);
+    assert_true(png_image_finish_read(&back, NULL, rgb, 0, NULL));
+    assert_memory_equal(rgb, p.rgb, PNG_IMAGE_SIZE(back));
+    mem_free(path);
+    io_remove_tree(folder);
+    mem_free(folder);
+    picture_free(&p);
+}
+
+static void write_failure_leaves_nothing(void **state)
+{
+    struct picture p = {0};
+    struct error e;
+    (void)state;
+    assert_int_equal(picture_new(&p, 8, 8, &e), 0);
+    assert_int_equal(picture_write(&p, "/nonexistent-folder/a.png", &e), -1);
+    assert_int_equal(e.code, ERR_SYSTEM);
+    picture_free(&p);
+}
+
+static void letters_stay_inside(void **state)
+{
+    struct picture p = {0};
+    struct error e;
+    const uint8_t white[3] = {255, 255, 255};
+    int box[4], n;
+    (void)state;
+    assert_int_equal(picture_new(&p, 60, 60, &e), 0);
+    letters_draw(&p, -3, 40, 2, white, "LONGER THAN THE PICTURE");
+    letters_draw(&p, 50, 57, 3, white, "~?Z");
+    n = find_colour(box, &p, 255, 255, 255);
+    assert_true(n > 50);
+    picture_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sides_of_the_body),      cmocka_unit_test(proportions_follow_the_spacing),
+        cmocka_unit_test(classes_have_colours),   cmocka_unit_test(odd_volumes_are_drawn),
+        cmocka_unit_test(png_reads_back),         cmocka_unit_test(write_failure_leaves_nothing),
+        cmocka_unit_test(letters_stay_inside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
