@@ -16,7 +16,8 @@ LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 # Only the helper program and the tests that make HDF5 files see libhdf5.
 HDF5     = $(shell pkg-config --cflags --libs hdf5)
 
-LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(wildcard src/base/*.c src/volume/*.c src/data/*.c src/score/*.c))
+LIB_DIRS := base volume data prepare sample phantom score
+LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
 CLI_OBJ  := $(patsubst %.c,$(B)/%.o,$(wildcard src/cli/*.c))
 CLI_PART := $(filter-out %/main.o,$(CLI_OBJ))
 PROGRAM  := $(B)/falx $(B)/falx-hdf5 $(B)/falx-limit
