@@ -45,4 +45,17 @@ static inline void ball_of(struct volume *v, const struct volume *like, double r
     }
 }
 
+/* Dice of one class, or of all above 0 if class is -1. */
+static inline double dice(const struct volume *a, const struct volume *b, int class)
+{
+    int64_t both = 0, sum = 0;
+    for (int64_t n = 0; n < volume_voxels(a); n++) {
+        int x = class < 0 ? volume_value(a, n) > 0 : volume_value(a, n) == class;
+        int y = class < 0 ? volume_value(b, n) > 0 : volume_value(b, n) == class;
+        both += x && y;
+        sum += x + y;
+    }
+    return sum ? 2.0 * (double)both / (double)sum : 1.0;
+}
+
 #endif

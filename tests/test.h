@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #undef fail /* ours fills a struct error */
 #define test_fail(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
 
-#include "base/base.h"
+#include "base/io.h"
 
 /* The call succeeded; else its error is shown. */
 #define assert_ok(call, e)                              \
@@ -39,6 +40,34 @@ static inline const char *test_data(const char *sub, char *out, size_t cap)
         return NULL;
     snprintf(out, cap, "%s/%s", base, sub);
     return out;
+}
+
+/* A scratch folder that the test program works in: the last two arguments of
+ * cmocka_run_group_tests(). */
+static char *test_folder;
+
+static inline int test_folder_make(void **state)
+{
+    (void)state;
+    return io_temp_folder(&test_folder, NULL) < 0 || chdir(test_folder) < 0 ? -1 : 0;
+}
+
+static inline int test_folder_remove(void **state)
+{
+    (void)state;
+    io_remove_tree(test_folder);
+    mem_free(test_folder);
+    return 0;
+}
+
+/* What test_listen, the `line` of a struct report, has heard, a line each. */
+static char test_told[4000];
+
+static inline void test_listen(struct report *r, enum report_kind kind, const char *text)
+{
+    size_t n = strlen(test_told);
+    (void)r, (void)kind;
+    snprintf(test_told + n, sizeof test_told - n, "%s\n", text);
 }
 
 #endif

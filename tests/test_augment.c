@@ -1,16 +1,12 @@
 /* Tests of augment.h. Oracles: numpy's rot90, flip, pad and slices (golden/augment.h), naive loops
  * for the filters, and images whose values say where a voxel came from. */
+#include "test.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
-#include "sample/augment.h"
 #include "golden/augment.h"
-
-#include <cmocka.h> /* last: its macro fail() would hide ours */
+#include "sample/augment.h"
 
 /* ---- cases and patches ----------------------------------------------------------------------- */
 
@@ -84,7 +80,7 @@ static struct augment_scratch *scratch_for(const struct augment_options *o, cons
 {
     struct augment_scratch *s = NULL;
     struct error e;
-    assert_int_equal(augment_scratch_new(&s, o, 1, p->dims, p->channels, &e), 0);
+    assert_ok(augment_scratch_new(&s, o, 1, p->dims, p->channels, &e), e);
     return s;
 }
 
@@ -614,11 +610,7 @@ static void test_options_refused(void **state)
     bad[5].elastic_spacing = 0;
     bad[6].scale.p = NAN;
     bad[7].rotate.hi = INFINITY;
-    for (int i = 0; i < 8; i++) {
-        assert_int_equal(augment_check(&bad[i], &e), -1);
-        assert_int_equal(e.code, ERR_CONFIG);
-        assert_string_equal(e.id, "C02");
-    }
+    for (int i = 0; i < 8; i++) assert_refused(augment_check(&bad[i], &e), e, ERR_CONFIG, "C02");
 }
 
 int main(void)

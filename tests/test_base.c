@@ -170,8 +170,15 @@ static void reports_count_and_can_be_held(void **state)
     assert_int_equal(r.n_warnings, 1);
     struct report_hold h;
     report_hold(&h);
+    struct error e;
+    report_line(&h.report, REPORT_NOTE, NULL, "N11", "only a note");
+    assert_int_equal(report_refuse(&h, &e), 0);
+    report_hold(&h);
+    h.path = "file";
     for (int i = 0; i < 20; i++)
-        report_line(&h.report, REPORT_WARNING, "file", "N12", "%d of %d", 3, 4);
+        report_line(&h.report, REPORT_WARNING, i % 2 ? "file" : NULL, "N12", "%d of %d", 3, 4);
+    assert_refused(report_refuse(&h, &e), e, ERR_DATA, "N12");
+    assert_string_equal(e.text, "3 of 4");
     report_release(&h, &r);
     assert_int_equal(r.n_warnings, 9);
 }

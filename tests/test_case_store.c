@@ -1,29 +1,15 @@
 /* Tests of case_store.h: a small data set written to disk comes back in the layout the network
  * wants, labelled cases first, with its memory told before it is used. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
-#include "base/io.h"
+#include <math.h>
+
 #include "base/pool.h"
 #include "sample/case_store.h"
 
-#include <cmocka.h> /* last: its macro fail() would hide ours */
-
 enum { CASES = 5 };
 
-static char *root;        /* of the data set */
 static struct dataset set;
-static char heard[400];
-
-static void listen(struct report *r, enum report_kind kind, const char *text)
-{
-    (void)r;
-    if (kind == REPORT_NOTE) snprintf(heard, sizeof heard, "%s", text);
-}
 
 static float value_at(int c, int i, int j, int k)
 {
@@ -44,15 +30,15 @@ static void write_volume(const char *folder, int c, enum dtype t)
     int64_t dims[3];
     char path[400];
     case_dims(dims, c);
-    assert_int_equal(volume_new(&v, t, dims, NULL, &e), 0);
+    assert_ok(volume_new(&v, t, dims, NULL, &e), e);
     for (int64_t k = 0, n = 0; k < dims[2]; k++)
         for (int64_t j = 0; j < dims[1]; j++)
             for (int64_t i = 0; i < dims[0]; i++, n++) {
                 if (t == DTYPE_F32) ((float *)v.data)[n] = value_at(c, (int)i, (int)j, (int)k);
                 else ((uint8_t *)v.data)[n] = (uint8_t)((i + 2 * j + 3 * k) % 3);
             }
-    snprintf(path, sizeof path, "%s/%s/case%d.nii.gz", root, folder, c);
-    assert_int_equal(volume_write(&v, path, &e), 0);
+    snprintf(path, sizeof path, "%s/case%d.nii.gz", folder, c);
+    assert_ok(volume_write(&v, path, &e), e);
     volume_free(&v);
 }
 
@@ -60,41 +46,34 @@ static void write_volume(const char *folder, int c, enum dtype t)
 static int make_set(void **state)
 {
     struct error e = {0};
-    char path[400];
-    (void)state;
-    assert_int_equal(io_temp_folder(&root, &e), 0);
-    const char *folders[] = {"images", "labels"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
-        assert_int_equal(io_make_folders(path, &e), 0);
-    }
+    assert_int_equal(test_folder_make(state), 0);
+    assert_ok(io_make_folders("images", &e), e);
+    assert_ok(io_make_folders("labels", &e), e);
     for (int c = 0; c < CASES; c++) write_volume("images", c, DTYPE_F32);
     for (int c = 1; c < CASES; c += 2) write_volume("labels", c, DTYPE_U8);
     struct dataset_options o = {.seed = 1};
-    if (dataset_open(&set, root, &o, &e) < 0) printf("%s\n", e.text);
+    assert_ok(dataset_open(&set, ".", &o, &e), e);
     assert_int_equal(set.n_cases, CASES);
     return 0;
 }
 
 static int remove_set(void **state)
 {
-    (void)state;
     dataset_free(&set);
-    io_remove_tree(root);
-    mem_free(root);
-    return 0;
+    return test_folder_remove(state);
 }
 
 static void test_layout(void **state)
 {
     (void)state;
     const int order[CASES] = {1, 3, 0, 2, 4};
-    struct report report = {.line = listen};
-    struct case_store_options o = {.mask = CASE_MASK_ABOVE_MIN, .report = &report};
+    struct report told = {.line = test_listen};
+    struct case_store_options o = {.mask = CASE_MASK_FIELD, .report = &told};
     struct case_store s;
     struct error e = {0};
-    assert_int_equal(pool_new(&o.pool, 2, &e), 0);
-    assert_int_equal(case_store_load(&s, &set, &o, &e), 0);
+    test_told[0] = '\0';
+    assert_ok(pool_new(&o.pool, 2, &e), e);
+    assert_ok(case_store_load(&s, &set, &o, &e), e);
     assert_int_equal(s.n_cases, CASES);
     assert_int_equal(s.n_labeled, 2);
     assert_int_equal(s.channels, 1);
@@ -120,7 +99,7 @@ static void test_layout(void **state)
         bytes += v * (sizeof(float) + 1 + (x->label ? sizeof(label_t) : 0));
     }
     assert_int_equal(s.bytes, bytes);
-    assert_non_null(strstr(heard, "5 cases (2 labelled, 3 unlabelled), 1 channel: 0.00 GiB"));
+    assert_non_null(strstr(test_told, "5 cases (2 labelled, 3 unlabelled), 1 channel: 0.00 GiB"));
     case_store_free(&s);
     pool_free(o.pool);
 }
@@ -128,14 +107,14 @@ static void test_layout(void **state)
 static void test_limit_comes_first(void **state)
 {
     (void)state;
-    struct report report = {.line = listen};
-    struct case_store_options o = {.limit_bytes = 1000, .report = &report};
+    struct report told = {.line = test_listen};
+    struct case_store_options o = {.limit_bytes = 1000, .report = &told};
     struct case_store s;
     struct error e = {0};
-    heard[0] = 0;
+    test_told[0] = '\0';
     assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
     assert_int_equal(e.code, ERR_MEMORY);
-    assert_non_null(strstr(heard, "GiB in memory"));
+    assert_non_null(strstr(test_told, "GiB in memory"));
     assert_null(s.cases);
 }
 
@@ -144,13 +123,11 @@ static void write_nan_case(float bad)
     struct error e;
     struct volume v;
     int64_t dims[3];
-    char path[400];
     case_dims(dims, 2);
-    assert_int_equal(volume_new(&v, DTYPE_F32, dims, NULL, &e), 0);
+    assert_ok(volume_new(&v, DTYPE_F32, dims, NULL, &e), e);
     for (int n = 0; n < 6; n++) ((float *)v.data)[n] = (float)-n;
     ((float *)v.data)[7] = bad;
-    snprintf(path, sizeof path, "%s/images/case2.nii.gz", root);
-    assert_int_equal(volume_write(&v, path, &e), 0);
+    assert_ok(volume_write(&v, "images/case2.nii.gz", &e), e);
     volume_free(&v);
 }
 
@@ -165,13 +142,11 @@ static void test_nan_policy(void **state)
     struct case_store s;
     struct error e = {0};
     write_nan_case(NAN);
-    assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
-    assert_int_equal(e.code, ERR_DATA);
-    assert_string_equal(e.id, "N37");
+    assert_refused(case_store_load(&s, &set, &o, &e), e, ERR_DATA, "N37");
     assert_non_null(strstr(e.text, "case2.nii.gz: "));
     for (int i = 0; i < 2; i++) {
         o.nan = rows[i].policy;
-        assert_int_equal(case_store_load(&s, &set, &o, &e), 0);
+        assert_ok(case_store_load(&s, &set, &o, &e), e);
         const struct stored_case *c = &s.cases[3]; /* 1 3 0 2 4 */
         assert_true(c->image[5 * 5 * 4] == -5);
         assert_true(c->image[7 * 5 * 4] == rows[i].want); /* voxel (7, 0, 0) of 8 x 5 x 4 */
@@ -186,25 +161,46 @@ static void test_files_that_change(void **state)
     struct case_store_options o = {0};
     struct case_store s;
     struct error e = {0};
-    char from[400], to[400];
-    snprintf(from, sizeof from, "%s/images/case4.nii.gz", root);
-    snprintf(to, sizeof to, "%s/case4", root);
-    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(rename("images/case4.nii.gz", "case4"), 0);
     assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
     assert_non_null(strstr(e.text, "case4.nii.gz"));
-    assert_int_equal(rename(to, from), 0);
+    assert_int_equal(rename("case4", "images/case4.nii.gz"), 0);
 
     write_volume("labels", 3, DTYPE_U8);
-    snprintf(from, sizeof from, "%s/labels/case3.nii.gz", root);
-    snprintf(to, sizeof to, "%s/labels/case1.nii.gz", root);
-    assert_int_equal(rename(from, to), 0); /* the label of another shape */
-    assert_int_equal(case_store_load(&s, &set, &o, &e), -1);
-    assert_int_equal(e.code, ERR_DATA);
-    assert_string_equal(e.id, "L02");
+    /* the label of another shape */
+    assert_int_equal(rename("labels/case3.nii.gz", "labels/case1.nii.gz"), 0);
+    assert_refused(case_store_load(&s, &set, &o, &e), e, ERR_DATA, "L02");
     write_volume("labels", 1, DTYPE_U8);
     write_volume("labels", 3, DTYPE_U8);
-    assert_int_equal(case_store_load(&s, &set, &o, &e), 0);
+    assert_ok(case_store_load(&s, &set, &o, &e), e);
     case_store_free(&s);
+}
+
+/* A prepared set brings masks of its own: here the voxels where the label file is not 0. */
+static void test_kept_masks(void **state)
+{
+    (void)state;
+    const char json[] = "{\"cases\": [{\"name\": \"case1\", \"images\": [\"images/case1.nii.gz\"]},"
+                        "{\"name\": \"case2\", \"images\": [\"images/case2.nii.gz\"]}]}";
+    struct case_store_options o = {.mask = CASE_MASK_FIELD};
+    struct dataset prepared;
+    struct case_store s;
+    struct error e = {0};
+    assert_ok(io_write_all("prepared.json", 0666, json, strlen(json), &e), e);
+    assert_ok(dataset_open(&prepared, ".", &(struct dataset_options){0}, &e), e);
+    assert_ok(io_make_folders("masks", &e), e);
+    write_volume("masks", 1, DTYPE_U8);
+    assert_ok(case_store_load(&s, &prepared, &o, &e), e);
+    for (int v = 0; v < 7 * 5 * 5; v++) {
+        int i = v / 25, j = v / 5 % 5, k = v % 5;
+        assert_int_equal(s.cases[0].mask[v], (i + 2 * j + 3 * k) % 3 != 0);
+    }
+    for (int v = 0; v < 8 * 5 * 4; v++) /* none kept: above the darkest */
+        assert_int_equal(s.cases[1].mask[v], v > 0);
+    case_store_free(&s);
+    assert_int_equal(rename("masks/case1.nii.gz", "masks/case2.nii.gz"), 0); /* another shape */
+    assert_refused(case_store_load(&s, &prepared, &o, &e), e, ERR_DATA, "L02");
+    dataset_free(&prepared);
 }
 
 static void test_every_allocation_may_fail(void **state)
@@ -236,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_nan_policy),
         cmocka_unit_test(test_files_that_change),
         cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_kept_masks),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);
 }

@@ -1,4 +1,5 @@
-/* test_dataset.c - every layout recognised, in order, with its split; lists; labels hidden and mapped.
+/* test_dataset.c - every layout recognised, in order, with its split; lists; labels hidden and
+ * mapped.
  *
  * Layout tests need names only, so most files are empty; loading tests write small volumes.
  */
@@ -64,7 +65,8 @@ static void put_volume(const char *path, const int64_t dims[3], double add, enum
     g.known = 1;
     assert_ok(volume_new(&v, t, dims, &g, &e), e);
     for (int64_t n = 0; n < volume_voxels(&v); n++) {
-        double value = (double)(n % dims[0] + 10 * (n / dims[0] % dims[1]) + 100 * (n / dims[0] / dims[1]));
+        double value =
+            (double)(n % dims[0] + 10 * (n / dims[0] % dims[1]) + 100 * (n / dims[0] / dims[1]));
         if (t == DTYPE_U8)
             ((uint8_t *)v.data)[n] = (uint8_t)((int)(value + add) % 3);
         else
@@ -85,8 +87,8 @@ static char *describe(const struct dataset *d)
     for (int i = 0; i < d->n_cases; i++) {
         const struct data_case *c = &d->cases[i];
         int first_test = c->split == SPLIT_TEST && (i == 0 || d->cases[i - 1].split == SPLIT_TRAIN);
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s", first_test ? "| " : "", c->name, c->label ? "+" : "-",
-                              i + 1 < d->n_cases ? " " : "");
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s", first_test ? "| " : "",
+                              c->name, c->label ? "+" : "-", i + 1 < d->n_cases ? " " : "");
     }
     return text;
 }
@@ -139,7 +141,8 @@ static void plain_with_suffixes(void **state)
     dataset_free(&d);
 }
 
-#define NNUNET(more) "{\"channel_names\": {\"0\": \"T1\", \"1\": \"T2\"}, \"labels\": {\"background\": 0, " \
+#define NNUNET(more)                                                                               \
+    "{\"channel_names\": {\"0\": \"T1\", \"1\": \"T2\"}, \"labels\": {\"background\": 0, "         \
     "\"organ\": 1, \"tumour\": 2}, \"numTraining\": 1, \"file_ending\": \".nii.gz\"" more "}"
 
 static void nnunet(void **state)
@@ -167,11 +170,13 @@ static void nnunet(void **state)
 static void nnunet_dataset_key(void **state)
 {
     (void)state;
-    put("dataset.json", NNUNET(", \"dataset\": {\"z\": {\"images\": [\"x/1.nii\", \"x/2.nii\"], \"label\": "
-                               "\"y/z.nii\"}, \"a\": {\"images\": [\"x/3.nii\", \"x/4.nii\"]}}"));
+    put("dataset.json",
+        NNUNET(", \"dataset\": {\"z\": {\"images\": [\"x/1.nii\", \"x/2.nii\"], \"label\": "
+               "\"y/z.nii\"}, \"a\": {\"images\": [\"x/3.nii\", \"x/4.nii\"]}}"));
     put("y/z.nii", "");
     expect_set(".", NULL, LAYOUT_NNUNET, "z+ a-"); /* json order */
-    put("dataset.json", NNUNET(", \"dataset\": {\"z\": {\"images\": [\"../x.nii\", \"x/2.nii\"]}}"));
+    put("dataset.json",
+        NNUNET(", \"dataset\": {\"z\": {\"images\": [\"../x.nii\", \"x/2.nii\"]}}"));
     struct dataset d;
     assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L11");
     expect_set(".", &(struct dataset_options){.follow = 1}, LAYOUT_NNUNET, "z-");
@@ -182,7 +187,8 @@ static void regions_are_plain_values(void **state)
     (void)state;
     struct report heard = {0};
     struct dataset d;
-    put("dataset.json", "{\"channel_names\": {\"0\": \"T1\"}, \"file_ending\": \".nii\", \"labels\": "
+    put("dataset.json",
+        "{\"channel_names\": {\"0\": \"T1\"}, \"file_ending\": \".nii\", \"labels\": "
         "{\"background\": 0, \"whole\": [1, 2, 3], \"core\": [2, 3], \"enhancing\": 3}}");
     put("imagesTr/a_0000.nii", "");
     assert_ok(dataset_open(&d, ".", &(struct dataset_options){.report = &heard}, &e), e);
@@ -193,8 +199,10 @@ static void regions_are_plain_values(void **state)
     dataset_free(&d);
 }
 
-#define MSD(name, more) "{\"name\": \"" name "\", \"labels\": {\"0\": \"background\", \"1\": \"organ\"}, " \
-    "\"numTraining\": 2, \"training\": [" more "], \"test\": [\"./imagesTs/t.nii.gz\", {\"image\": " \
+#define MSD(name, more)                                                                            \
+    "{\"name\": \"" name "\", \"labels\": {\"0\": \"background\", \"1\": \"organ\"}, "             \
+    "\"numTraining\": 2, \"training\": [" more                                                     \
+    "], \"test\": [\"./imagesTs/t.nii.gz\", {\"image\": "                                          \
     "\"./imagesTs/s.nii.gz\"}]}"
 
 static void msd(void **state)
@@ -217,8 +225,10 @@ static void colon(void **state)
     char *items = mem_alloc(&e, 126, 120), *text, name[64];
     size_t n = 0;
     for (int i = 0; i < 126; i++) {
-        n += (size_t)snprintf(items + n, 126 * 120 - n, "%s{\"image\": \"imagesTr/c%03d.nii\", \"label\": "
-                              "\"labelsTr/c%03d.nii\"}", i ? "," : "", i, i);
+        n += (size_t)snprintf(items + n, 126 * 120 - n,
+                              "%s{\"image\": \"imagesTr/c%03d.nii\", \"label\": "
+                              "\"labelsTr/c%03d.nii\"}",
+                              i ? "," : "", i, i);
         snprintf(name, sizeof name, "labelsTr/c%03d.nii", i);
         put(name, "");
     }
@@ -246,20 +256,26 @@ static void datalist(void **state)
 {
     (void)state;
     put("set/l.json", "{\"training\": [{\"image\": [\"p1/t1.nii\", \"p1/t2.nii\"], "
-        "\"label\": \"p1/seg.nii\", \"fold\": 0}, {\"image\": [\"p2/t1.nii\", \"p2/t2.nii\"]}], \"validation\": [{\"image\": "
-        "[\"p3/t1.nii\", \"p3/t2.nii\"], \"label\": \"p3/seg.nii\"}], \"comment\": \"x\"}");
+        "\"label\": \"p1/seg.nii\", \"fold\": 0}, {\"image\": [\"p2/t1.nii\", \"p2/t2.nii\"]}], "
+        "\"validation\": [{\"image\": [\"p3/t1.nii\", \"p3/t2.nii\"], \"label\": \"p3/seg.nii\"}], "
+        "\"comment\": \"x\"}");
     put("set/p1/seg.nii", "");
     put("set/p3/seg.nii", "");
     expect_set("set/l.json", NULL, LAYOUT_DATALIST, "p1_t1+ p2_t1- | p3_t1+");
     put("set/m.json", "{\"dataroot\": \"p1\", "
         "\"training\": [{\"image\": \"t1.nii\", \"label\": \"seg.nii\"}]}");
     expect_set("set/m.json", NULL, LAYOUT_DATALIST, "t1+");
+    put("set/n.json", "{\"training\": [{\"image\": [\"a_0000.nii.gz\", \"a_0001.nii.gz\"]}, "
+        "{\"image\": \"b_0000.nii.gz\"}]}");
+    expect_set("set/n.json", NULL, LAYOUT_DATALIST,
+               "a- b_0000-"); /* a number is a channel among several */
 }
 
 static void prepared(void **state)
 {
     (void)state;
-    put("prepared.json", "{\"recipe\": \"auto\", \"classes\": [\"background\", \"organ\"], \"cases\": ["
+    put("prepared.json",
+        "{\"recipe\": \"auto\", \"classes\": [\"background\", \"organ\"], \"cases\": ["
         "{\"name\": \"z\", \"images\": [\"images/z.nii\"], \"label\": \"labels/z.nii\"},"
         "{\"name\": \"y\", \"split\": \"test\", \"images\": [\"images/y.nii\"], \"label\": null},"
         "{\"name\": \"x\", \"images\": [\"images/x.nii\"]}]}");
@@ -289,7 +305,8 @@ static void pancreas(void **state)
     (void)state;
     char path[128];
     for (int i = 1; i <= 82; i++) {
-        snprintf(path, sizeof path, "manifest-1/Pancreas-CT/PANCREAS_%04d/study/series/1-001.dcm", i);
+        snprintf(path, sizeof path, "manifest-1/Pancreas-CT/PANCREAS_%04d/study/series/1-001.dcm",
+                 i);
         put(path, "");
         snprintf(path, sizeof path, "TCIA_pancreas_labels-02-05-2017/label%04d.nii.gz", i);
         if (i != 69)
@@ -303,8 +320,10 @@ static void pancreas(void **state)
     assert_true(text_starts_with(describe(&d), "PANCREAS_0031+ PANCREAS_0069- PANCREAS_0003+ "));
     assert_string_equal(d.cases[60].name, "PANCREAS_0001");
     for (int i = 0; i < 80; i++)
-        assert_true(strcmp(d.cases[i].name, "PANCREAS_0025") && strcmp(d.cases[i].name, "PANCREAS_0070"));
-    assert_string_equal(d.cases[60].images[0], "./manifest-1/Pancreas-CT/PANCREAS_0001/study/series");
+        assert_true(strcmp(d.cases[i].name, "PANCREAS_0025") &&
+                    strcmp(d.cases[i].name, "PANCREAS_0070"));
+    assert_string_equal(d.cases[60].images[0],
+                        "./manifest-1/Pancreas-CT/PANCREAS_0001/study/series");
     dataset_free(&d);
 }
 
@@ -321,7 +340,8 @@ static void h5(void **state)
     put_each("c/Pancreas_h5/@_norm.h5", "image0001 image0002");
     put("c/train.list", "image0002\n");
     put("c/test.list", "image0001\n");
-    expect_set("c/Pancreas_h5", NULL, LAYOUT_H5, "image0002+ | image0001+"); /* lists one level above */
+    expect_set("c/Pancreas_h5", NULL, LAYOUT_H5,
+               "image0002+ | image0001+"); /* lists one level above */
     expect_set("c", NULL, LAYOUT_H5, "image0002+ | image0001+");
 }
 
@@ -348,13 +368,14 @@ static void labels_are_hidden(void **state)
     put("train.list", "d\nc\nb\na\n");
     expect_set(".", &(struct dataset_options){.labeled = "2"}, LAYOUT_PLAIN, "d+ c+ b- a- | e+");
     put("few.list", "a\n");
-    expect_set(".", &(struct dataset_options){.labeled = "few.list"}, LAYOUT_PLAIN, "d- c- b- a+ | e+");
+    expect_set(".", &(struct dataset_options){.labeled = "few.list"}, LAYOUT_PLAIN,
+               "d- c- b- a+ | e+");
     struct dataset d;
-    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "4"}, &e), e, ERR_CONFIG,
-                   "C03");
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "4"}, &e), e,
+                   ERR_CONFIG, "C03");
     put("few.list", "b\n");
-    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e, ERR_DATA,
-                   "L01");
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e,
+                   ERR_DATA, "L01");
 }
 
 static void label_maps(void **state)
@@ -366,7 +387,8 @@ static void label_maps(void **state)
     label_map_apply(v, 4, map, n);
     assert_memory_equal(v, ((label_t[4]){1, 0, 2, 0}), sizeof v);
     mem_free(map);
-    const char *const bad[] = {"", "1", "1=", "=1", "1=2,", "-1=0", "70000=1", "1=2,1=3", "1=2=3", "a=b"};
+    const char *const bad[] = {"",     "1",       "1=",      "=1",    "1=2,",
+                               "-1=0", "70000=1", "1=2,1=3", "1=2=3", "a=b"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_refused(label_map_parse(&map, &n, bad[i], &e), e, ERR_CONFIG, "C02");
 }
@@ -395,6 +417,10 @@ static void channels_are_stacked(void **state)
     assert_ok(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e);
     label.geometry.affine[0][3] += 0.5;
     assert_refused(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e, ERR_DATA, "L03");
+    label.geometry.known = 0;
+    assert_refused(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e, ERR_DATA, "N24");
+    v.geometry.known = 0;
+    assert_ok(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e);
     volume_free(&v);
     volume_free(&label);
     dataset_free(&d);
@@ -415,7 +441,8 @@ static void labels_are_aligned(void **state)
         assert_ok(volume_new(&label, DTYPE_U16, dims, &g, &e), e);
         for (int64_t at = 0; at < volume_voxels(&image); at++)
             ((int16_t *)image.data)[at] = -100;
-        static const int organ[4][3] = {{1, 2, 1}, {2, 2, 1}, {3, 4, 3}, {4, 4, 3}}; /* no symmetry */
+        static const int organ[4][3] = {
+            {1, 2, 1}, {2, 2, 1}, {3, 4, 3}, {4, 4, 3}}; /* no symmetry */
         double affine[3][4] = {{0}};
         for (int row = 0; row < 3; row++)
             for (int a = 0; a < 3; a++) { /* where the label's axis a goes */
@@ -502,10 +529,25 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, enter, leave)
     const struct CMUnitTest tests[] = {
-        T(plain), T(plain_with_suffixes), T(nnunet), T(nnunet_dataset_key), T(regions_are_plain_values),
-        T(msd), T(colon), T(datalist), T(prepared), T(left_atrium), T(pancreas), T(h5),
-        T(nothing_recognised), T(labels_are_hidden), T(label_maps), T(channels_are_stacked),
-        T(labels_are_aligned), T(json_is_bounded), T(memory_may_run_out),
+        T(plain),
+        T(plain_with_suffixes),
+        T(nnunet),
+        T(nnunet_dataset_key),
+        T(regions_are_plain_values),
+        T(msd),
+        T(colon),
+        T(datalist),
+        T(prepared),
+        T(left_atrium),
+        T(pancreas),
+        T(h5),
+        T(nothing_recognised),
+        T(labels_are_hidden),
+        T(label_maps),
+        T(channels_are_stacked),
+        T(labels_are_aligned),
+        T(json_is_bounded),
+        T(memory_may_run_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

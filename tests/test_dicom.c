@@ -2,46 +2,19 @@
  * they belong, and damage anywhere is refused.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/io.h"
 #include "base/rng.h"
 #include "dicom_make.h"
-#include "volume/dicom_header.h"
-#include "volume/volume.h"
+#include "test.h"
+#include "volume/dicom.h"
 
-#include <cmocka.h>
-
-static char *folder;
 static struct dicom_make made;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct error e;
-    return io_temp_folder(&folder, &e) < 0 || chdir(folder) < 0 ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    io_remove_tree(folder);
-    mem_free(folder);
-    return 0;
-}
 
 static void put(const char *path, const struct dicom_fields *f)
 {
     struct error e;
     dicom_slice(&made, f);
-    assert_int_equal(io_write_all(path, 0666, made.byte, made.n, &e), 0);
+    assert_ok(io_write_all(path, 0666, made.byte, made.n, &e), e);
 }
 
 static int header_of(struct dicom_header *h, const void *bytes, size_t n, struct error *e)
@@ -65,7 +38,7 @@ static void test_header_in_every_encoding(void **state)
         uint64_t bytes = 0;
         f.syntax = syntax[i];
         dicom_slice(&made, &f);
-        assert_int_equal(header_of(&h, made.byte, made.n, &e), 0);
+        assert_ok(header_of(&h, made.byte, made.n, &e), e);
         assert_int_equal(h.rows, 4);
         assert_int_equal(h.columns, 6);
         assert_int_equal(h.bits_allocated, 16);
@@ -77,7 +50,7 @@ static void test_header_in_every_encoding(void **state)
         assert_true(h.has_position && h.position[0] == -10 && h.position[2] == 110);
         assert_true(h.has_orientation && h.orientation[4] == 1);
         assert_true(h.has_spacing && h.spacing[0] == 0.75 && h.spacing[1] == 0.5);
-        assert_int_equal(dicom_check_pixels(&bytes, &h, &e), 0);
+        assert_ok(dicom_check_pixels(&bytes, &h, &e), e);
         assert_int_equal(bytes, 48);
     }
 }
@@ -98,7 +71,7 @@ static void test_nested_values_are_not_ours(void **state)
             dicom_head(&made, 0xFFFE, 0xE0DD, "", 0);
         }
         dicom_short(&made, 0x0011, 9);
-        assert_int_equal(header_of(&h, made.byte, made.n, &e), 0);
+        assert_ok(header_of(&h, made.byte, made.n, &e), e);
         assert_int_equal(h.rows, 0);
         assert_int_equal(h.columns, 9);
     }
@@ -150,7 +123,7 @@ static void put_series(const char *where, int n, int missing, const char *syntax
     char path[64];
     struct error e;
     io_remove_tree(where);
-    assert_int_equal(io_make_folders(where, &e), 0);
+    assert_ok(io_make_folders(where, &e), e);
     for (int i = 0; i < n; i++) {
         struct dicom_fields f = dicom_sound(i);
         f.syntax = syntax;
@@ -190,12 +163,12 @@ static void test_series_becomes_a_volume(void **state)
         struct volume v;
         struct error e;
         put_series("series", 6, -1, syntax[i]);
-        assert_int_equal(io_write_all("series/LICENSE", 0666, "text", 4, &e), 0);
-        assert_int_equal(volume_read(&v, "series", NULL, &e), 0);
+        assert_ok(io_write_all("series/LICENSE", 0666, "text", 4, &e), e);
+        assert_ok(volume_read(&v, "series", NULL, &e), e);
         expect_slices(&v, all, 6);
         volume_free(&v);
         struct volume_request header = {.part = VOLUME_HEADER_ONLY};
-        assert_int_equal(volume_read(&v, "series", &header, &e), 0);
+        assert_ok(volume_read(&v, "series", &header, &e), e);
         assert_int_equal(v.dims[2], 6);
         assert_null(v.data);
         volume_free(&v);
@@ -209,15 +182,14 @@ static void test_gaps_are_filled_when_allowed(void **state)
     struct volume v;
     struct error e;
     put_series("gap", 6, 3, DICOM_EXPLICIT);
-    assert_int_equal(volume_read(&v, "gap", NULL, &e), -1);
-    assert_string_equal(e.id, "D07");
+    assert_refused(volume_read(&v, "gap", NULL, &e), e, ERR_DATA, "D07");
     assert_non_null(strstr(e.text, "3-5 (5 mm)"));
-    assert_int_equal(volume_read(&v, "gap", &allow, &e), 0);
+    assert_ok(volume_read(&v, "gap", &allow, &e), e);
     const int third[6] = {1, 2, 3, 3, 5, 6};
     expect_slices(&v, third, 6);
     volume_free(&v);
     put_series("gap", 6, 1, DICOM_EXPLICIT);
-    assert_int_equal(volume_read(&v, "gap", &allow, &e), 0);
+    assert_ok(volume_read(&v, "gap", &allow, &e), e);
     const int first[6] = {1, 1, 3, 4, 5, 6};
     expect_slices(&v, first, 6);
     volume_free(&v);
@@ -232,7 +204,7 @@ static void test_single_files(void **state)
     struct dicom_fields f = dicom_sound(2);
     f.position[2] = 100;
     put("one.dcm", &f);
-    assert_int_equal(volume_read(&v, "one.dcm", NULL, &e), 0);
+    assert_ok(volume_read(&v, "one.dcm", NULL, &e), e);
     expect_slices(&v, one, 1);
     volume_free(&v);
 }
@@ -245,9 +217,9 @@ static void test_temporary_folder_is_removed(void **state)
     struct volume v;
     struct error e;
     put_series("series", 3, -1, DICOM_EXPLICIT);
-    assert_int_equal(io_make_folders("tmp", &e), 0);
+    assert_ok(io_make_folders("tmp", &e), e);
     const char *before = getenv("TMPDIR");
-    char *keep = before ? strdup(before) : NULL, *tmp = path_join(&e, folder, "tmp");
+    char *keep = before ? strdup(before) : NULL, *tmp = path_join(&e, test_folder, "tmp");
     setenv("TMPDIR", tmp, 1);
     int good = volume_read(&v, "series", NULL, &e);
     volume_free(&v);
@@ -262,7 +234,7 @@ static void test_temporary_folder_is_removed(void **state)
     assert_int_equal(good, 0);
     assert_int_equal(bad, -1);
     assert_int_equal(e.code, ERR_SYSTEM); /* no dcm2niix there */
-    assert_int_equal(io_list(&l, tmp, &e), 0);
+    assert_ok(io_list(&l, tmp, &e), e);
     assert_int_equal(l.n, 0);
     io_listing_free(&l);
     mem_free(tmp);
@@ -271,17 +243,13 @@ static void test_temporary_folder_is_removed(void **state)
 static void test_real_series(void **state)
 {
     (void)state;
-    const char *data = getenv("FALX_TEST_DATA");
     char path[600];
     struct volume v;
     struct volume_stats stats;
     struct error e;
-    if (!data) {
-        print_message("skipped: FALX_TEST_DATA is not set\n");
-        return;
-    }
-    snprintf(path, sizeof path, "%s/formats/dicom_j2k", data);
-    assert_int_equal(volume_read(&v, path, NULL, &e), 0);
+    if (!test_data("formats/dicom_j2k", path, sizeof path))
+        skip();
+    assert_ok(volume_read(&v, path, NULL, &e), e);
     assert_int_equal(v.dims[0], 512);
     assert_int_equal(v.dims[1], 512);
     assert_int_equal(v.dims[2], 20);
@@ -304,5 +272,5 @@ int main(void)
         cmocka_unit_test(test_temporary_folder_is_removed),
         cmocka_unit_test(test_real_series),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

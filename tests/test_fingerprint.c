@@ -133,8 +133,8 @@ static void the_fingerprint_chooses(void **state)
     assert_int_equal(r.crop, CROP_BODY);
     /* Foreground without any spread cannot be a window: percentiles stay. */
     assert_int_equal(r.channel[0].clip, CLIP_PERCENTILES);
-    for (int i = 0; i < 2000 && i < prints[0].channel[0].n_foreground; i++) {
-        prints[0].channel[0].foreground[i] += (float)(i % 100);
+    for (int i = 0; i < 2000 && i < prints[0].channel[0].foreground.n; i++) {
+        prints[0].channel[0].foreground.value[i] += (float)(i % 100);
     }
     assert_ok(fingerprint_combine(&f, prints, 5, &e), e);
     assert_ok(recipe_named(&r, "auto", 1, NAN_REFUSE, &e), e);

@@ -1,112 +1,26 @@
-/* test_formats.c - real files seen as independent readers see them, and everything written read back bit
- * for bit. The real files are found through FALX_TEST_DATA; their expected.csv was made with other readers.
+/* test_formats.c - real files seen as independent readers see them, and everything written read
+ * back bit for bit. The real files are found through FALX_TEST_DATA; their expected.csv was made
+ * with other readers.
  */
-#include <math.h>
-
-#include "base/io.h"
-#include "test.h"
 #include "volume/nifti.h"
-#include "volume/volume.h"
-
-static char *folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    return io_temp_folder(&folder, NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    io_remove_tree(folder);
-    mem_free(folder);
-    return 0;
-}
-
-/* ---- expected.csv ------------------------------------------------------------------------------- */
-
-static void near(const char *file, const char *what, double got, double want, double unit)
-{
-    if (!(fabs(got - want) <= 2e-5 * (fabs(want) + unit)))
-        test_fail("%s: %s is %.9g, expected %.9g", file, what, got, want);
-}
-
-/* file,dims,spacing,affine,min,max,mean */
-static void judge_row(char *line, const char *base)
-{
-    char *field[7], path[600], dims[100] = "";
-    for (int i = 0; i < 7; i++)
-        field[i] = strsep(&line, ",");
-    struct error e;
-    struct volume v;
-    struct volume_request r = {.describe = 1};
-    snprintf(path, sizeof path, "%s/%s", base, field[0]);
-    if (strcmp(field[1], "refused") == 0) {
-        assert_int_equal(volume_read(&v, path, &r, &e), -1);
-        return;
-    }
-    assert_ok(volume_read(&v, path, &r, &e), e);
-    for (int a = 0; a < v.n_dims; a++) {
-        size_t n = strlen(dims);
-        snprintf(dims + n, sizeof dims - n, "%s%lld", a ? "x" : "", (long long)v.dims[a]);
-    }
-    assert_string_equal(dims, field[1]);
-    char *at = field[2];
-    for (int a = 0; a < 3; a++)
-        near(field[0], "spacing", v.geometry.spacing_mm[a], strtod(at, &at), 1.0);
-    at = field[3];
-    for (int a = 0; a < 12; a++)
-        near(field[0], "affine", v.geometry.affine[a / 4][a % 4], strtod(at, &at), 1.0);
-    struct volume_stats s;
-    volume_measure(&s, &v);
-    near(field[0], "min", s.min, strtod(field[4], NULL), 1e-3);
-    near(field[0], "max", s.max, strtod(field[5], NULL), 1e-3);
-    near(field[0], "mean", s.mean, strtod(field[6], NULL), 1e-3);
-    volume_free(&v);
-}
-
-static int judge_folder(const char *sub)
-{
-    char base[500], path[600], *text, *rest, *line;
-    struct error e;
-    int n = 0;
-    if (!test_data(sub, base, sizeof base))
-        return 0;
-    snprintf(path, sizeof path, "%s/expected.csv", base);
-    assert_ok(io_read_text(&text, NULL, path, 1 << 20, &e), e);
-    rest = text;
-    strsep(&rest, "\n");
-    while ((line = strsep(&rest, "\n")) && *line) {
-        judge_row(line, base);
-        n++;
-    }
-    mem_free(text);
-    return n;
-}
+#include "volume_files.h"
 
 static void real_files_are_seen_as_others_see_them(void **state)
 {
     (void)state;
-    int n = judge_folder("formats");
-    if (n == 0)
-        skip();
-    assert_true(n >= 22);
+    check_real_files("formats", 22);
 }
 
 static void real_hdf5_is_seen_as_others_see_it(void **state)
 {
     (void)state;
-    int n = judge_folder("hdf5");
-    if (n == 0)
-        skip();
-    assert_true(n >= 6);
+    check_real_files("hdf5", 6);
 }
 
 static void the_dicom_series_converts(void **state)
 {
     (void)state;
-    char path[500], out[500];
+    char path[500];
     struct error e;
     struct volume v, w;
     if (!test_data("formats/dicom_j2k", path, sizeof path))
@@ -115,15 +29,14 @@ static void the_dicom_series_converts(void **state)
     assert_int_equal(v.dims[0], 512);
     assert_int_equal(v.dims[1], 512);
     assert_int_equal(v.dims[2], 20);
-    snprintf(out, sizeof out, "%s/ct.nii.gz", folder);
-    assert_ok(volume_write(&v, out, &e), e);
-    assert_ok(volume_read(&w, out, NULL, &e), e);
-    assert_memory_equal(v.data, w.data, (size_t)volume_voxels(&v) * dtype_bytes(v.dtype));
+    assert_ok(volume_write(&v, "ct.nii.gz", &e), e);
+    assert_ok(volume_read(&w, "ct.nii.gz", NULL, &e), e);
+    assert_memory_equal(v.data, w.data, volume_bytes(&v));
     volume_free(&v);
     volume_free(&w);
 }
 
-/* ---- write, then read ----------------------------------------------------------------------------- */
+/* ---- write, then read ------------------------------------------------------------------------ */
 
 static void make(struct volume *v, enum dtype t, int n_dims)
 {
@@ -140,8 +53,7 @@ static void make(struct volume *v, enum dtype t, int n_dims)
         mem_free(v->data);
         v->data = mem_alloc(&e, 120, dtype_bytes(t));
     }
-    size_t bytes = (size_t)(volume_voxels(v) * volume_channels(v)) * dtype_bytes(t);
-    for (size_t i = 0; i < bytes; i++)
+    for (size_t i = 0; i < volume_bytes(v); i++)
         ((unsigned char *)v->data)[i] = (unsigned char)(i * 37 + 11);
 }
 
@@ -151,8 +63,7 @@ static void assert_same(const struct volume *a, const struct volume *b, double t
     assert_int_equal(a->n_dims, b->n_dims);
     assert_memory_equal(a->dims, b->dims, sizeof a->dims);
     assert_true(a->slope == b->slope && a->inter == b->inter);
-    assert_memory_equal(a->data, b->data,
-                        (size_t)(volume_voxels(a) * volume_channels(a)) * dtype_bytes(a->dtype));
+    assert_memory_equal(a->data, b->data, volume_bytes(a));
     for (int i = 0; i < 12; i++)
         assert_true(fabs(a->geometry.affine[i / 4][i % 4] - b->geometry.affine[i / 4][i % 4]) <=
                     tolerance);
@@ -166,37 +77,34 @@ static void every_type_comes_back(void **state)
     for (int k = 0; k < 3; k++)
         for (int t = DTYPE_U8; t <= DTYPE_F64; t++)
             for (int n_dims = 3; n_dims <= 4; n_dims++) {
-                char path[500];
                 struct error e;
                 struct volume v, w;
                 make(&v, (enum dtype)t, n_dims);
-                snprintf(path, sizeof path, "%s/%s", folder, kinds[k].name);
-                assert_ok(volume_write(&v, path, &e), e);
-                assert_ok(volume_read(&w, path, NULL, &e), e);
+                assert_ok(volume_write(&v, kinds[k].name, &e), e);
+                assert_ok(volume_read(&w, kinds[k].name, NULL, &e), e);
                 assert_same(&v, &w, kinds[k].tolerance);
                 volume_free(&v);
                 volume_free(&w);
             }
 }
 
-/* What came from NIfTI goes out with the same header words, to the bit, also through a second round. */
+/* What came from NIfTI goes out with the same header words, to the bit, also a second time. */
 static void nifti_words_survive(void **state)
 {
     (void)state;
     static const char *const names[] = {"air.hdr.gz", "anatomical.nii", "big.nii.gz",
                                         "example_nifti2.nii.gz", "avg152T1_LR_nifti.nii",
                                         "functional.nii", "5D_small.nii"};
-    char base[500], path[600], out[600];
+    char base[500], path[600];
     if (!test_data("formats", base, sizeof base))
         skip();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct error e;
         struct volume v, w;
         snprintf(path, sizeof path, "%s/%s", base, names[i]);
-        snprintf(out, sizeof out, "%s/copy.nii", folder);
         assert_ok(volume_read(&v, path, NULL, &e), e);
-        assert_ok(volume_write(&v, out, &e), e);
-        assert_ok(volume_read(&w, out, NULL, &e), e);
+        assert_ok(volume_write(&v, "copy.nii", &e), e);
+        assert_ok(volume_read(&w, "copy.nii", NULL, &e), e);
         assert_same(&v, &w, 0.0);
         assert_memory_equal(&v.geometry.nifti, &w.geometry.nifti, sizeof v.geometry.nifti);
         volume_free(&v);
@@ -204,7 +112,7 @@ static void nifti_words_survive(void **state)
     }
 }
 
-/* qform made from any rotation, with and without mirror, agrees with the sform it is written beside. */
+/* qform made from any rotation, with and without mirror, agrees with the sform beside it. */
 static void qform_agrees_with_sform(void **state)
 {
     (void)state;
@@ -229,7 +137,7 @@ static void qform_agrees_with_sform(void **state)
         assert_ok(source_open_memory(&s, bytes, n + 8, &e), e);
         assert_ok(volume_read_source(&w, s, NULL, &e), e);
         for (int i = 0; i < 12; i++)
-            /* a = sqrt(1 - b^2 - c^2 - d^2) of float32 numbers: errors up to sqrt(2^-24) near a = 0 */
+            /* a = sqrt(1 - b^2 - c^2 - d^2) of float32: errors up to sqrt(2^-24) near a = 0 */
             assert_true(fabs(w.geometry.affine[i / 4][i % 4] - m[i / 4][i % 4]) < 3e-3);
         source_close(s);
         volume_free(&v);
@@ -240,18 +148,16 @@ static void qform_agrees_with_sform(void **state)
 static void every_failed_allocation_is_told(void **state)
 {
     (void)state;
-    char path[500];
     struct error e;
     struct volume v, w;
     make(&v, DTYPE_I16, 3);
     static const char *const names[] = {"m.nii.gz", "m.nrrd"};
-    for (int k = 0; k < 2; k++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[k]);
+    for (int k = 0; k < 2; k++)
         for (int64_t n = 0;; n++) {
             mem_fail_at(n, 0);
-            int result = volume_write(&v, path, &e);
+            int result = volume_write(&v, names[k], &e);
             if (result == 0)
-                result = volume_read(&w, path, NULL, &e);
+                result = volume_read(&w, names[k], NULL, &e);
             int64_t used = mem_count();
             mem_fail_at(-1, 0);
             if (result == 0) {
@@ -263,7 +169,6 @@ static void every_failed_allocation_is_told(void **state)
                 assert_int_equal(e.code, ERR_MEMORY);
             }
         }
-    }
     volume_free(&v);
 }
 
@@ -297,5 +202,5 @@ int main(void)
         cmocka_unit_test(every_failed_allocation_is_told),
         cmocka_unit_test(orientation_is_named),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

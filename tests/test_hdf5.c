@@ -1,39 +1,11 @@
 /* test_hdf5.c - arrays written by libhdf5 come back voxel by voxel, whatever their type, shape,
  * chunks and filters; real files give the published numbers; damaged ones never harm the reader.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/io.h"
 #include "base/rng.h"
 #include "hdf5_make.h"
-#include "volume/volume.h"
-
-#include <cmocka.h>
-
-static char *folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct error e;
-    return io_temp_folder(&folder, &e) < 0 || chdir(folder) < 0 ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    io_remove_tree(folder);
-    mem_free(folder);
-    return 0;
-}
+#include "volume_files.h"
 
 /* value of the voxel at array index (a, b, c, d): exact in every type tested, different for
  * neighbours */
@@ -67,10 +39,7 @@ static void expect_voxels(const char *path, const struct hdf5_make *m, enum dtyp
 {
     struct volume v;
     struct error e;
-    int rc = volume_read(&v, path, NULL, &e);
-    if (rc < 0)
-        print_error("%s\n", e.text);
-    assert_int_equal(rc, 0);
+    assert_ok(volume_read(&v, path, NULL, &e), e);
     assert_string_equal(v.format, "HDF5");
     assert_int_equal(v.dtype, t);
     assert_int_equal(v.n_dims, m->rank);
@@ -82,7 +51,7 @@ static void expect_voxels(const char *path, const struct hdf5_make *m, enum dtyp
                 for (int64_t i = 0; i < v.dims[0]; i++) {
                     int64_t at = i + v.dims[0] * (j + v.dims[1] * (k + v.dims[2] * d));
                     if (volume_value(&v, at) != value_at(i, j, k, d))
-                        fail_msg("%s: voxel (%d, %d, %d, %d) is wrong", path, (int)i, (int)j,
+                        test_fail("%s: voxel (%d, %d, %d, %d) is wrong", path, (int)i, (int)j,
                                  (int)k, (int)d);
                 }
     volume_free(&v);
@@ -134,7 +103,7 @@ static void test_bool(void **state)
     assert_int_equal(hdf5_make_file("bool.h5", &m, 0), 0);
     struct volume v;
     struct error e;
-    assert_int_equal(volume_read(&v, "bool.h5", NULL, &e), 0);
+    assert_ok(volume_read(&v, "bool.h5", NULL, &e), e);
     assert_int_equal(v.dtype, DTYPE_U8);
     const unsigned char expected[6] = {0, 0, 1, 0, 1, 1}; /* [j][k] with j fastest */
     assert_memory_equal(v.data, expected, 6);
@@ -186,7 +155,7 @@ static void test_user_block_is_recognised(void **state)
     unsigned char head[4096];
     for (hsize_t block = 0; block <= 2048; block = block ? 2 * block : 512) {
         struct hdf5_make m = {.type = H5T_STD_U8LE, .rank = 3, .dims = {3, 3, 3}};
-        struct volume v = {.format = NULL};
+        struct volume v;
         struct error e;
         make("block.h5", &m, block);
         FILE *f = fopen("block.h5", "rb");
@@ -194,7 +163,7 @@ static void test_user_block_is_recognised(void **state)
         fclose(f);
         assert_int_equal(hdf5_recognise(head, n), 1);
         assert_int_equal(hdf5_recognise(head, (size_t)block + 7), 0);
-        assert_int_equal(hdf5_read(&v, "block.h5", NULL, &e), 0);
+        assert_ok(volume_read(&v, "block.h5", NULL, &e), e);
         volume_free(&v);
     }
 }
@@ -217,74 +186,20 @@ static void test_members_and_header(void **state)
     assert_int_equal(hdf5_make_set(file, &more, H5P_DEFAULT), 0);
     H5Fclose(file);
     struct volume_request r = {.member = "deep/label"};
-    assert_int_equal(volume_read(&v, "members.h5", &r, &e), 0);
+    assert_ok(volume_read(&v, "members.h5", &r, &e), e);
     assert_int_equal(v.dims[0], 2);
     volume_free(&v);
     struct volume_request header = {.part = VOLUME_HEADER_ONLY};
-    assert_int_equal(volume_read(&v, "members.h5", &header, &e), 0);
+    assert_ok(volume_read(&v, "members.h5", &header, &e), e);
     assert_null(v.data);
     assert_int_equal(v.dims[2], 5);
     assert_int_equal(v.geometry.known, 0);
     volume_free(&v);
     r.member = "label";
-    assert_int_equal(volume_read(&v, "members.h5", &r, &e), -1);
-    assert_string_equal(e.id, "H02");
+    assert_refused(volume_read(&v, "members.h5", &r, &e), e, ERR_DATA, "H02");
     assert_non_null(strstr(e.text, "\"label\"; the file holds: deep, image"));
     struct volume_request small = {.limits = {.voxels = 59}};
-    assert_int_equal(volume_read(&v, "members.h5", &small, &e), -1);
-    assert_string_equal(e.id, "H03");
-}
-
-/* ---- real files ------------------------------------------------------------------------------ */
-
-static const char *test_data(const char *what)
-{
-    const char *data = getenv("FALX_TEST_DATA");
-    if (!data)
-        print_message("skipped: FALX_TEST_DATA is not set (%s)\n", what);
-    return data;
-}
-
-/* One line of expected.csv: file,dims,spacing,affine,min,max,mean */
-static void expect_line(const char *data, char *line)
-{
-    char *field[7] = {line}, path[600];
-    for (int i = 1; i < 7; i++) {
-        field[i] = strchr(field[i - 1], ',');
-        assert_non_null(field[i]);
-        *field[i]++ = '\0';
-    }
-    struct volume v;
-    struct volume_stats stats;
-    struct error e;
-    char dims[64];
-    snprintf(path, sizeof path, "%s/hdf5/%s", data, field[0]);
-    assert_int_equal(volume_read(&v, path, NULL, &e), 0);
-    snprintf(dims, sizeof dims, "%dx%dx%d", (int)v.dims[0], (int)v.dims[1], (int)v.dims[2]);
-    assert_string_equal(dims, field[1]);
-    volume_measure(&stats, &v);
-    const double got[3] = {stats.min, stats.max, stats.mean};
-    for (int i = 0; i < 3; i++) /* six digits are given */
-        assert_true(fabs(got[i] - atof(field[4 + i])) <= 1e-5 * fabs(got[i]) + 1e-9);
-    volume_free(&v);
-}
-
-static void test_real_files(void **state)
-{
-    (void)state;
-    const char *data = test_data("hdf5");
-    char *text, *save = NULL, path[600];
-    struct error e;
-    if (!data)
-        return;
-    snprintf(path, sizeof path, "%s/hdf5/expected.csv", data);
-    assert_int_equal(io_read_text(&text, NULL, path, 1 << 16, &e), 0);
-    int n = 0;
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-        if (n++ > 0)
-            expect_line(data, line);
-    assert_true(n > 1);
-    mem_free(text);
+    assert_refused(volume_read(&v, "members.h5", &small, &e), e, ERR_DATA, "H03");
 }
 
 /* Damage at random places of a sound file: an answer each time, never a hang or a crash of ours. */
@@ -337,8 +252,7 @@ int main(void)
         cmocka_unit_test(test_many_blocks),
         cmocka_unit_test(test_user_block_is_recognised),
         cmocka_unit_test(test_members_and_header),
-        cmocka_unit_test(test_real_files),
         cmocka_unit_test(test_damaged_files),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -17,18 +17,6 @@ static void recipe_of(struct recipe *r, const char *name)
     assert_ok(recipe_named(r, name, 1337, NAN_REFUSE, &e), e);
 }
 
-static double dice(const struct volume *a, const struct volume *b, int class)
-{
-    int64_t both = 0, sum = 0;
-    for (int64_t n = 0; n < volume_voxels(a); n++) {
-        int x = class < 0 ? volume_value(a, n) > 0 : volume_value(a, n) == class;
-        int y = class < 0 ? volume_value(b, n) > 0 : volume_value(b, n) == class;
-        both += x && y;
-        sum += x + y;
-    }
-    return sum ? 2.0 * (double)both / (double)sum : 1.0;
-}
-
 static void check_standard(const struct volume *v, int64_t channel)
 {
     struct moments of;
@@ -44,12 +32,12 @@ static void recipes_survive_json(void **state)
 {
     (void)state;
     struct error e;
-    for (int i = 0; recipe_names()[i]; i++) {
+    for (int i = 0; recipe_name(i); i++) {
         struct recipe r, back;
         struct js_out o = {0};
         struct js *js;
         char *text, *again;
-        recipe_of(&r, recipe_names()[i]);
+        recipe_of(&r, recipe_name(i));
         r.channel[0].low = 0.1 + 1e-17; /* not exact in decimal */
         recipe_to_json(&o, NULL, &r);
         assert_ok(js_out_take(&text, &o, &e), e);
@@ -289,8 +277,8 @@ static void constant_and_broken_images(void **state)
     assert_ok(volume_new(&v, DTYPE_F32, dims, NULL, &e), e);
     for (int i = 0; i < 512; i++)
         ((float *)v.data)[i] = 7.25f;
-    for (int n = 0; recipe_names()[n]; n++) {
-        recipe_of(&r, recipe_names()[n]);
+    for (int n = 0; recipe_name(n); n++) {
+        recipe_of(&r, recipe_name(n));
         if (recipe_needs_label(&r) || r.channel[0].scale == SCALE_NONE)
             continue;
         assert_ok(prepare_case(&p, &r, &v, NULL, 0, NULL, &e), e);

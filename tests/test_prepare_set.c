@@ -1,31 +1,10 @@
 /* test_prepare_set.c - a whole data set: the folder, threads, kills, resuming, bad cases, real
  * data. */
-#include "test.h"
+#include "scans.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "base/io.h"
-#include "base/rng.h"
 #include "prepare/prepare_set.h"
 
-static char *folder;       /* scratch */
-static char raw[400];      /* the data set */
-static struct report told; /* counts lines; the last text is kept */
-static char last_line[500];
-
-static void listen(struct report *r, enum report_kind kind, const char *text)
-{
-    (void)r;
-    if (kind != REPORT_NOTE)
-        snprintf(last_line, sizeof last_line, "%s", text);
-}
-
-static char *in_folder(char *out, size_t cap, const char *name)
-{
-    snprintf(out, cap, "%s/%s", folder, name);
-    return out;
-}
+static struct report told; /* what prepare had to say */
 
 /* Writes one case of about 20^3 voxels with a bright labelled box. */
 static void put_case(const char *name, int number, int labeled)
@@ -46,9 +25,9 @@ static void put_case(const char *name, int number, int labeled)
         ((int16_t *)v.data)[n] = (int16_t)(1 + (int)rng_below(&r, 100) + 200 * inside);
         ((uint8_t *)label.data)[n] = (uint8_t)inside;
     }
-    snprintf(path, sizeof path, "%s/images/%s.nii.gz", raw, name);
+    snprintf(path, sizeof path, "raw/images/%s.nii.gz", name);
     assert_ok(volume_write(&v, path, &e), e);
-    snprintf(path, sizeof path, "%s/labels/%s.nii.gz", raw, name);
+    snprintf(path, sizeof path, "raw/labels/%s.nii.gz", name);
     if (labeled)
         assert_ok(volume_write(&label, path, &e), e);
     volume_free(&v);
@@ -58,28 +37,15 @@ static void put_case(const char *name, int number, int labeled)
 static int setup(void **state)
 {
     struct error e;
-    char path[500];
-    (void)state;
-    assert_ok(io_temp_folder(&folder, &e), e);
-    in_folder(raw, sizeof raw, "raw");
-    snprintf(path, sizeof path, "%s/images", raw);
-    assert_ok(io_make_folders(path, &e), e);
-    snprintf(path, sizeof path, "%s/labels", raw);
-    assert_ok(io_make_folders(path, &e), e);
+    assert_int_equal(test_folder_make(state), 0);
+    assert_ok(io_make_folders("raw/images", &e), e);
+    assert_ok(io_make_folders("raw/labels", &e), e);
     put_case("a", 0, 1);
     put_case("b", 1, 1);
     put_case("c", 2, 0);
     put_case("d", 3, 1);
-    told = (struct report){.line = listen};
-    last_line[0] = '\0';
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    io_remove_tree(folder);
-    mem_free(folder);
+    told = (struct report){.line = test_listen};
+    test_told[0] = '\0';
     return 0;
 }
 
@@ -88,22 +54,20 @@ struct how {
     int threads, force, skip_bad;
 };
 
-/* Prepares the raw set into FOLDER/`to`. */
+/* Prepares raw/ into `to`. */
 static int prepare_to(struct prepare_summary *s, const char *to, struct how how, struct error *e)
 {
-    char out[500];
     struct dataset d = {0};
     struct dataset_options open = {.labeled = how.labeled, .report = &told};
     struct pool *pool = NULL;
     struct prepare_options o = {.preset = how.preset,
-                                .folder = in_folder(out, sizeof out, to),
+                                .folder = to,
                                 .version = "test",
                                 .seed = 1,
                                 .force = how.force,
                                 .skip_bad = how.skip_bad,
-                                .geometry_tolerance_mm = 1e-3,
                                 .report = &told};
-    assert_ok(dataset_open(&d, raw, &open, e), *e);
+    assert_ok(dataset_open(&d, "raw", &open, e), *e);
     if (how.threads > 1)
         assert_ok(pool_new(&pool, how.threads, e), *e);
     o.pool = pool;
@@ -113,7 +77,7 @@ static int prepare_to(struct prepare_summary *s, const char *to, struct how how,
     return status;
 }
 
-static uint64_t hash_tree(const char *path, uint64_t hash)
+static uint64_t hash_from(const char *path, uint64_t hash)
 {
     struct io_listing l;
     struct error e;
@@ -122,7 +86,7 @@ static uint64_t hash_tree(const char *path, uint64_t hash)
         char *inside = path_join(&e, path, l.entry[i].name);
         hash = hash_bytes(l.entry[i].name, strlen(l.entry[i].name), hash);
         if (l.entry[i].is_folder) {
-            hash = hash_tree(inside, hash);
+            hash = hash_from(inside, hash);
         } else {
             FILE *f = fopen(inside, "rb");
             char bytes[4096];
@@ -138,16 +102,14 @@ static uint64_t hash_tree(const char *path, uint64_t hash)
     return hash;
 }
 
-static uint64_t hash_of(const char *to)
+static uint64_t hash_of(const char *folder)
 {
-    char path[500];
-    return hash_tree(in_folder(path, sizeof path, to), 0);
+    return hash_from(folder, 0);
 }
 
 static void the_output_is_a_data_set(void **state)
 {
     (void)state;
-    char path[500];
     struct prepare_summary s;
     struct dataset d;
     struct volume v;
@@ -155,7 +117,7 @@ static void the_output_is_a_data_set(void **state)
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto"}, &e), e);
     assert_int_equal(s.n_made, 4);
     assert_int_equal(s.n_bad + s.n_kept + told.n_problems, 0);
-    assert_ok(dataset_open(&d, in_folder(path, sizeof path, "out"), NULL, &e), e);
+    assert_ok(dataset_open(&d, "out", NULL, &e), e);
     assert_int_equal(d.layout, LAYOUT_PREPARED);
     assert_int_equal(d.n_cases, 4);
     assert_int_equal(dataset_count(&d, SPLIT_TRAIN, 1), 3);
@@ -191,7 +153,6 @@ static void threads_change_no_byte(void **state)
 static void what_is_done_is_kept(void **state)
 {
     (void)state;
-    char path[500];
     struct prepare_summary s;
     struct error e;
     const struct how how = {.preset = "colon"};
@@ -202,7 +163,7 @@ static void what_is_done_is_kept(void **state)
     assert_int_equal(s.n_made, 0);
     assert_true(hash_of("out") == want);
     /* A lost file is made again, alone. */
-    unlink(in_folder(path, sizeof path, "out/images/b.nii.gz"));
+    unlink("out/images/b.nii.gz");
     assert_ok(prepare_to(&s, "out", how, &e), e);
     assert_int_equal(s.n_kept, 3);
     assert_int_equal(s.n_made, 1);
@@ -218,9 +179,9 @@ static void what_is_done_is_kept(void **state)
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "la", .force = 1, .labeled = "1"}, &e),
               e);
     assert_int_equal(s.n_made, 5);
-    assert_true(io_exists(in_folder(path, sizeof path, "out/labels/a.nii.gz")));
-    assert_false(io_exists(in_folder(path, sizeof path, "out/labels/b.nii.gz")));
-    assert_false(io_exists(in_folder(path, sizeof path, "out/unfinished")));
+    assert_true(io_exists("out/labels/a.nii.gz"));
+    assert_false(io_exists("out/labels/b.nii.gz"));
+    assert_false(io_exists("out/unfinished"));
 }
 
 static void a_folder_of_others_is_left_alone(void **state)
@@ -228,10 +189,10 @@ static void a_folder_of_others_is_left_alone(void **state)
     (void)state;
     struct prepare_summary s;
     struct error e;
-    uint64_t before = hash_tree(raw, 0);
+    uint64_t before = hash_of("raw");
     assert_refused(prepare_to(&s, "raw", (struct how){.preset = "la", .force = 1}, &e), e,
                    ERR_CONFIG, "");
-    assert_true(hash_tree(raw, 0) == before);
+    assert_true(hash_of("raw") == before);
 }
 
 /* ---- kills: every write call fails once, as if the program had died there -------------------- */
@@ -274,7 +235,6 @@ static void a_killed_run_goes_on(void **state)
     uint64_t want = hash_of("whole");
     int kept_some = 0, died = 0;
     for (int64_t n = 0;; n += 1 + n / 8) {
-        char path[500];
         calls = 0;
         dead_at = n;
         io = &mortal;
@@ -287,7 +247,7 @@ static void a_killed_run_goes_on(void **state)
         assert_ok(prepare_to(&s, "out", how, &e), e);
         kept_some |= s.n_kept > 0 && s.n_made > 0;
         assert_true(hash_of("out") == want);
-        io_remove_tree(in_folder(path, sizeof path, "out"));
+        io_remove_tree("out");
     }
     assert_true(kept_some && died > 5);
 }
@@ -297,48 +257,45 @@ static void a_killed_run_goes_on(void **state)
 static void a_bad_case_stops_all_before_anything_is_made(void **state)
 {
     (void)state;
-    char path[500];
     struct prepare_summary s;
     struct error e;
-    snprintf(path, sizeof path, "%s/images/b.nii.gz", raw);
+    const char *path = "raw/images/b.nii.gz";
     assert_int_equal(truncate(path, 400), 0);
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto"}, &e), e);
     assert_int_equal(s.n_bad, 1);
     assert_int_equal(told.n_problems, 1);
-    assert_non_null(strstr(last_line, "b.nii.gz"));
-    assert_false(io_exists(in_folder(path, sizeof path, "out")));
+    assert_non_null(strstr(test_told, "b.nii.gz"));
+    assert_false(io_exists("out"));
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto", .skip_bad = 1}, &e), e);
     assert_int_equal(s.n_bad, 1);
     assert_int_equal(s.n_made, 3);
     assert_int_equal(told.n_warnings, 1);
-    assert_false(io_exists(in_folder(path, sizeof path, "out/images/b.nii.gz")));
+    assert_false(io_exists("out/images/b.nii.gz"));
 }
 
 static void the_papers_crop_needs_every_label(void **state)
 {
     (void)state;
-    char path[500];
     struct prepare_summary s;
     struct error e;
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
     assert_int_equal(s.n_bad, 1);
     assert_non_null(
-        strstr(last_line, "c.nii.gz: no label, but recipe paper-la crops around the true"));
-    assert_false(io_exists(in_folder(path, sizeof path, "out")));
+        strstr(test_told, "c.nii.gz: no label, but recipe paper-la crops around the true"));
+    assert_false(io_exists("out"));
     put_case("c", 2, 1);
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
     assert_int_equal(s.n_made, 4);
-    assert_true(io_exists(in_folder(path, sizeof path, "out/masks/c.nii.gz")));
+    assert_true(io_exists("out/masks/c.nii.gz"));
 }
 
 static void labels_off_the_grid_are_refused(void **state)
 {
     (void)state;
-    char path[500];
     struct prepare_summary s;
     struct volume v;
     struct error e;
-    snprintf(path, sizeof path, "%s/labels/a.nii.gz", raw);
+    const char *path = "raw/labels/a.nii.gz";
     assert_ok(volume_read(&v, path, NULL, &e), e);
     double affine[3][4];
     memcpy(affine, v.geometry.affine, sizeof affine);
@@ -348,42 +305,30 @@ static void labels_off_the_grid_are_refused(void **state)
     volume_free(&v);
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e);
     assert_int_equal(s.n_bad, 1);
-    assert_non_null(strstr(last_line, "a.nii.gz: lies 0.5 mm off the image"));
-    assert_non_null(strstr(last_line, "[L03]"));
+    assert_non_null(strstr(test_told, "a.nii.gz: its grid lies 0.5 mm from that of the image"));
+    assert_non_null(strstr(test_told, "[L03]"));
 }
 
 static void a_constant_scan_is_told(void **state)
 {
     (void)state;
-    char path[500];
     const int64_t dims[3] = {16, 16, 16};
     struct prepare_summary s;
     struct volume v;
     struct error e;
     assert_ok(volume_new(&v, DTYPE_U8, dims, NULL, &e), e);
     v.geometry.known = 1;
-    snprintf(path, sizeof path, "%s/images/c.nii.gz", raw);
+    const char *path = "raw/images/c.nii.gz";
     assert_ok(volume_write(&v, path, &e), e);
     volume_free(&v);
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e);
     assert_int_equal(s.n_made, 4);
     assert_int_equal(told.n_warnings, 1);
-    assert_non_null(strstr(last_line, "constant image"));
-    assert_non_null(strstr(last_line, "[N38]"));
+    assert_non_null(strstr(test_told, "constant image"));
+    assert_non_null(strstr(test_told, "[N38]"));
 }
 
 /* ---- real data ------------------------------------------------------------------------------- */
-
-static double dice(const struct volume *a, const struct volume *b, int class)
-{
-    int64_t both = 0, sum = 0;
-    for (int64_t n = 0; n < volume_voxels(a); n++) {
-        int x = volume_value(a, n) == class, y = volume_value(b, n) == class;
-        both += x && y;
-        sum += x + y;
-    }
-    return sum ? 2.0 * (double)both / (double)sum : 1.0;
-}
 
 static void hippocampus(void **state)
 {
@@ -398,9 +343,9 @@ static void hippocampus(void **state)
         print_message("FALX_TEST_DATA is not set: skipped\n");
         skip();
     }
-    io_remove_tree(raw);
-    assert_ok(io_make_folders(raw, &e), e);
-    snprintf(command, sizeof command, "tar -xf '%s' -C '%s'", tar, raw);
+    io_remove_tree("raw");
+    assert_ok(io_make_folders("raw", &e), e);
+    snprintf(command, sizeof command, "tar -xf '%s' -C raw", tar);
     assert_int_equal(system(command), 0);
     assert_ok(
         prepare_to(&s, "out", (struct how){.preset = "auto", .threads = 2, .labeled = "13"}, &e),
@@ -408,11 +353,11 @@ static void hippocampus(void **state)
     assert_int_equal(s.n_made, 130);
     const int64_t patch[3] = {32, 48, 32};
     assert_memory_equal(s.recipe.patch, patch, sizeof patch);
-    assert_ok(dataset_open(&d, in_folder(command, sizeof command, "out"), NULL, &e), e);
+    assert_ok(dataset_open(&d, "out", NULL, &e), e);
     assert_int_equal(dataset_count(&d, SPLIT_TRAIN, 1), 13);
     dataset_free(&d);
     /* Labels of the first cases there and back, over another spacing. */
-    assert_ok(dataset_open(&d, raw, NULL, &e), e);
+    assert_ok(dataset_open(&d, "raw", NULL, &e), e);
     assert_ok(recipe_named(&r, "la", 1, NAN_REFUSE, &e), e);
     r.spacing_mm[0] = r.spacing_mm[1] = r.spacing_mm[2] = 0.8;
     for (int i = 0; i < 10; i++) {
@@ -436,20 +381,21 @@ static void hippocampus(void **state)
     assert_true(least >= 0.97);
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, test_folder_remove)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_output_is_a_data_set, setup, teardown),
-        cmocka_unit_test_setup_teardown(threads_change_no_byte, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_done_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_folder_of_others_is_left_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_killed_run_goes_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_bad_case_stops_all_before_anything_is_made, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(the_papers_crop_needs_every_label, setup, teardown),
-        cmocka_unit_test_setup_teardown(labels_off_the_grid_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_constant_scan_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(hippocampus, setup, teardown),
+        TEST(the_output_is_a_data_set),
+        TEST(threads_change_no_byte),
+        TEST(what_is_done_is_kept),
+        TEST(a_folder_of_others_is_left_alone),
+        TEST(a_killed_run_goes_on),
+        TEST(a_bad_case_stops_all_before_anything_is_made),
+        TEST(the_papers_crop_needs_every_label),
+        TEST(labels_off_the_grid_are_refused),
+        TEST(a_constant_scan_is_told),
+        TEST(hippocampus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

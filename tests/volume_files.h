@@ -3,22 +3,11 @@
 #ifndef FALX_VOLUME_FILES_H
 #define FALX_VOLUME_FILES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include <math.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include "base/io.h"
+#include "test.h"
 #include "volume/volume.h"
-
-#include <cmocka.h> /* last: it has a macro fail() */
 
 /* Keeps the last warning. */
 struct listener {
@@ -31,12 +20,6 @@ static void listen_line(struct report *r, enum report_kind kind, const char *tex
     struct listener *l = (struct listener *)r;
     (void)kind;
     snprintf(l->last, sizeof l->last, "%s", text);
-}
-
-static inline struct listener listener_new(void)
-{
-    struct listener l = {.report = {.line = listen_line}, .last = ""};
-    return l;
 }
 
 /* A file of header text followed by n bytes, read from memory. */
@@ -65,10 +48,9 @@ static inline int read_memory(struct volume *v, const char *header, const void *
 static inline void read_clean(struct volume *v, const char *header, const void *bytes, size_t n)
 {
     struct error e;
-    struct listener l = listener_new();
+    struct listener l = {.report = {.line = listen_line}};
     struct volume_request r = {.report = &l.report};
-    if (read_memory(v, header, bytes, n, &r, &e) < 0)
-        fail_msg("refused: %s [%s]\n%s", e.text, e.id, header);
+    assert_ok(read_memory(v, header, bytes, n, &r, &e), e);
     assert_string_equal(l.last, "");
 }
 
@@ -78,9 +60,9 @@ static inline void read_refused(const char *id, const char *header, const void *
     struct volume v;
     struct error e;
     if (read_memory(&v, header, bytes, n, NULL, &e) == 0)
-        fail_msg("accepted, expected %s:\n%s", id, header);
+        test_fail("accepted, expected %s:\n%s", id, header);
     if (strcmp(e.id, id) != 0)
-        fail_msg("[%s] %s, expected %s:\n%.300s", e.id, e.text, id, header);
+        test_fail("[%s] %s, expected %s:\n%.300s", e.id, e.text, id, header);
     assert_int_equal(e.code, ERR_DATA);
     assert_null(v.data);
 }
@@ -90,19 +72,17 @@ static inline void read_doubted(struct volume *v, const char *id, const char *he
                                 const void *bytes, size_t n)
 {
     struct error e;
-    struct listener l = listener_new();
+    struct listener l = {.report = {.line = listen_line}};
     struct volume_request r = {.report = &l.report, .strict = 1};
     char tail[16];
     snprintf(tail, sizeof tail, "[%s]", id);
-    assert_int_equal(read_memory(v, header, bytes, n, &r, &e), -1);
-    assert_string_equal(e.id, id);
+    assert_refused(read_memory(v, header, bytes, n, &r, &e), e, ERR_DATA, id);
     assert_int_equal(l.report.n_warnings, 0);
     r.strict = 0;
-    if (read_memory(v, header, bytes, n, &r, &e) < 0)
-        fail_msg("refused: %s [%s]", e.text, e.id);
+    assert_ok(read_memory(v, header, bytes, n, &r, &e), e);
     assert_int_equal(l.report.n_warnings, 1);
     if (!text_ends_with(l.last, tail))
-        fail_msg("warning \"%s\", expected %s", l.last, id);
+        test_fail("warning \"%s\", expected %s", l.last, id);
 }
 
 /* compress2-like: window 31 gives gzip, 15 zlib. Returns the length. */
@@ -125,7 +105,7 @@ static inline void check_affine(const struct geometry *g, const double expected[
 {
     for (int i = 0; i < 12; i++)
         if (!(fabs(g->affine[i / 4][i % 4] - expected[i]) <= 1e-12))
-            fail_msg("affine[%d][%d]=%.17g, expected %.17g", i / 4, i % 4, g->affine[i / 4][i % 4],
+            test_fail("affine[%d][%d]=%.17g, expected %.17g", i / 4, i % 4, g->affine[i / 4][i % 4],
                      expected[i]);
 }
 
@@ -136,72 +116,68 @@ static inline void check_equal(const struct volume *a, const struct volume *b)
     assert_memory_equal(a->dims, b->dims, sizeof a->dims);
     assert_memory_equal(a->geometry.affine, b->geometry.affine, sizeof a->geometry.affine);
     assert_int_equal(a->geometry.known, b->geometry.known);
-    size_t n = (size_t)(volume_voxels(a) * volume_channels(a)) * dtype_bytes(a->dtype);
-    assert_memory_equal(a->data, b->data, n);
+    assert_memory_equal(a->data, b->data, volume_bytes(a));
 }
 
-/* ---- real files ---- */
+/* ---- real files ------------------------------------------------------------------------------ */
 
 static inline void check_near(const char *file, const char *what, double got, double expected)
 {
-    if (!(fabs(got - expected) <= 2e-5 * fabs(expected) + 2e-6)) /* the table has six digits */
-        fail_msg("%s: %s %.9g, expected %.9g", file, what, got, expected);
+    if (!(fabs(got - expected) <= 2e-5 * fabs(expected) + 2e-6)) /* the tables have six digits */
+        test_fail("%s: %s %.9g, expected %.9g", file, what, got, expected);
 }
 
+/* file,dims,spacing,affine,min,max,mean */
 static inline void check_row(const char *folder, char *row)
 {
-    char *save = NULL, *file = strtok_r(row, ",", &save), *dims = strtok_r(NULL, ",", &save);
-    char *spacing = strtok_r(NULL, ",", &save), *affine = strtok_r(NULL, ",", &save),
-         text[256] = "";
-    const char *const names[3] = {"min", "max", "mean"};
+    static const char *const names[3] = {"min", "max", "mean"};
+    char *field[7], path[600], dims[100] = "";
     struct volume v;
     struct error e;
-    struct volume_stats stats;
-    char *path = path_join(&e, folder, file);
-    if (volume_read(&v, path, NULL, &e) < 0)
-        fail_msg("%s [%s]", e.text, e.id);
+    struct volume_stats s;
+    struct volume_request r = {.describe = 1};
+    for (int i = 0; i < 7; i++)
+        field[i] = strsep(&row, ",");
+    snprintf(path, sizeof path, "%s/%s", folder, field[0]);
+    if (strcmp(field[1], "refused") == 0) {
+        assert_int_equal(volume_read(&v, path, &r, &e), -1);
+        return;
+    }
+    assert_ok(volume_read(&v, path, &r, &e), e);
     for (int a = 0; a < v.n_dims; a++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%lld", a ? "x" : "",
+        snprintf(dims + strlen(dims), sizeof dims - strlen(dims), "%s%lld", a ? "x" : "",
                  (long long)v.dims[a]);
-    assert_string_equal(text, dims);
+    assert_string_equal(dims, field[1]);
     for (int a = 0; a < 3; a++)
-        check_near(file, "spacing", v.geometry.spacing_mm[a], strtod(spacing, &spacing));
+        check_near(field[0], "spacing", v.geometry.spacing_mm[a], strtod(field[2], &field[2]));
     for (int i = 0; i < 12; i++)
-        check_near(file, "affine", v.geometry.affine[i / 4][i % 4], strtod(affine, &affine));
-    volume_measure(&stats, &v);
-    const double got[3] = {stats.min, stats.max, stats.mean};
+        check_near(field[0], "affine", v.geometry.affine[i / 4][i % 4],
+                   strtod(field[3], &field[3]));
+    volume_measure(&s, &v);
+    const double got[3] = {s.min, s.max, s.mean};
     for (int i = 0; i < 3; i++)
-        check_near(file, names[i], got[i], atof(strtok_r(NULL, ",\n", &save)));
+        check_near(field[0], names[i], got[i], strtod(field[4 + i], NULL));
     volume_free(&v);
-    mem_free(path);
 }
 
-/* Every file of the table whose name ends in one of up to three tails; at least `least` of them. */
-static inline void check_real_files(const char *const tails[3], int least)
+/* Every file of the table expected.csv of a folder of real files; at least `least` of them. */
+static inline void check_real_files(const char *sub, int least)
 {
-    const char *root = getenv("FALX_TEST_DATA");
-    if (!root) {
+    char folder[500], path[600], *text, *rest, *line;
+    struct error e;
+    int n = 0;
+    if (!test_data(sub, folder, sizeof folder)) {
         print_message("skipped: FALX_TEST_DATA is not set\n");
         skip();
     }
-    char folder[4096], path[4200], row[4096];
-    snprintf(folder, sizeof folder, "%s/formats", root);
     snprintf(path, sizeof path, "%s/expected.csv", folder);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    int n = 0;
-    while (fgets(row, sizeof row, f)) {
-        char name[256];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(row, ","), row);
-        for (int i = 0; i < 3 && tails[i]; i++)
-            if (text_ends_with(name, tails[i])) {
-                check_row(folder, row);
-                n++;
-                break;
-            }
-    }
-    fclose(f);
+    assert_ok(io_read_text(&text, NULL, path, 1 << 20, &e), e);
+    rest = text;
+    strsep(&rest, "\n");
+    for (; (line = strsep(&rest, "\n")) && *line; n++)
+        check_row(folder, line);
     assert_true(n >= least);
+    mem_free(text);
 }
 
 #endif

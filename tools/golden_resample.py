@@ -57,15 +57,4 @@ linear = ndimage.map_coordinates(image.astype(np.float64), where, order=1, mode=
 put("golden_cubic", cubic, "float")
 put("golden_linear", linear, "float")
 
-# An oblique grid of 4 x 5 x 3 voxels: input index = matrix * output index + offset.
-matrix = np.array([[0.9, -0.3, 0.1], [0.25, 0.8, 0.2], [-0.1, 0.15, 1.2]])
-offset = np.array([1.2, 0.1, 0.9])
-out = np.stack(np.meshgrid(*[np.arange(n) for n in (4, 5, 3)], indexing="ij"))
-where = np.tensordot(matrix, out, axes=1) + offset[:, None, None, None]
-inside = np.all([(w >= -0.5) & (w <= n - 0.5) for w, n in zip(where, image.shape)], axis=0)
-put("golden_oblique_matrix", np.hstack([matrix, offset[:, None]]).T, "float")
-where = np.stack([clamp(w, n) for w, n in zip(where, image.shape)])
-for order, mode in ((1, "nearest"), (3, "mirror")):
-    values = ndimage.map_coordinates(image.astype(np.float64), where, order=order, mode=mode)
-    put("golden_oblique%d" % order, np.where(inside, values, -777.0), "float")
 print("#endif")

@@ -60,27 +60,38 @@ _Noreturn void check_failed(const char *cond, const char *file, int line);
 
 enum report_kind { REPORT_NOTE, REPORT_WARNING, REPORT_PROBLEM };
 
+struct report_hold;
+
 /* The listener. A NULL `struct report *` is legal everywhere and means nobody listens. */
 struct report {
     void (*line)(struct report *r, enum report_kind kind, const char *text);
     int n_warnings; /* counted by report_line */
     int n_problems;
+    struct report_hold *hold; /* NULL, or where lines wait instead of going out */
 };
 
 /* Text is "path: message [id]"; path and id may be NULL. One thread at a time. */
 void report_line(struct report *r, enum report_kind kind, const char *path, const char *id,
                  const char *fmt, ...) PRINTF(5, 6);
 
-/* A report that keeps its lines until it is known whether they matter: of a file that is refused only
- * the refusal is told. Up to 8 lines; more are dropped. */
+/* Keeps lines until it is known whether they matter: of a file that is refused only the refusal is
+ * told. Up to 8; more are dropped. */
+enum { PATH_SHOWN = 200 }; /* bytes of a path that fit into a line with room for the reason */
 struct report_hold {
-    struct report report; /* first: what to pass on as the listener */
+    struct report report; /* what to pass on as the listener */
+    const char *path;     /* of lines that come without one; NULL at first */
     int n;
-    struct { enum report_kind kind; char text[400]; } held[8];
+    struct {
+        enum report_kind kind;
+        char path[PATH_SHOWN + 1]; /* "" if there is none */
+        struct error line;         /* id and text */
+    } held[8];
 };
 void report_hold(struct report_hold *h);
-/* Hands the lines to `to` (may be NULL). */
+/* Hands the lines to `to`, which may be NULL or a hold, too. */
 void report_release(struct report_hold *h, struct report *to);
+/* -1 with the first held warning that has an id as the error; 0 if there is none. */
+int report_refuse(const struct report_hold *h, struct error *e);
 
 /* ---- sizes and memory -------------------------------------------------------------------------- */
 
@@ -124,6 +135,7 @@ int path_is_plain(const char *name);
 int parse_int(int64_t *out, const char *text);
 int parse_real(double *out, const char *text);
 
-uint64_t hash_bytes(const void *bytes, size_t n, uint64_t start); /* 64-bit FNV-1a by 8 bytes; not cryptographic */
+/* FNV-1a by words of 8 bytes; not cryptographic. */
+uint64_t hash_bytes(const void *bytes, size_t n, uint64_t start);
 
 #endif

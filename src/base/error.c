@@ -10,8 +10,6 @@
 
 #include "base/base.h"
 
-enum { PATH_SHOWN = 200 }; /* bytes of a path that fit into a line of 400 with room for the reason */
-
 static void PRINTF(2, 0) set_text(struct error *e, const char *fmt, va_list args)
 {
     char raw[1024];
@@ -74,12 +72,29 @@ _Noreturn void check_failed(const char *cond, const char *file, int line)
     abort();
 }
 
-static void deliver(struct report *r, enum report_kind kind, const char *text)
+/* Keeps a line, or sends it out with its path and id. */
+static void deliver(struct report *r, enum report_kind kind, const char *path, struct error *line)
 {
+    struct report_hold *h = r->hold;
+    if (h) {
+        path = path ? path : h->path;
+        if (h->n == (int)(sizeof h->held / sizeof h->held[0]))
+            return;
+        h->held[h->n].kind = kind;
+        h->held[h->n].line = *line;
+        show_path(h->held[h->n++].path, PATH_SHOWN + 1, path ? path : "");
+        return;
+    }
     r->n_warnings += kind == REPORT_WARNING;
     r->n_problems += kind == REPORT_PROBLEM;
-    if (r->line)
-        r->line(r, kind, text);
+    if (!r->line)
+        return;
+    if (path)
+        fail_in(line, path);
+    char text[sizeof line->text + 16];
+    const char *id = line->id;
+    snprintf(text, sizeof text, "%s%s%s%s", line->text, *id ? " [" : "", id, *id ? "]" : "");
+    r->line(r, kind, text);
 }
 
 void report_line(struct report *r, enum report_kind kind, const char *path, const char *id,
@@ -87,36 +102,35 @@ void report_line(struct report *r, enum report_kind kind, const char *path, cons
 {
     if (!r)
         return;
-    struct error line = {.code = ERR_NONE};
+    struct error line = {.code = ERR_DATA};
+    snprintf(line.id, sizeof line.id, "%s", id ? id : "");
     va_list args;
     va_start(args, fmt);
     set_text(&line, fmt, args);
     va_end(args);
-    if (path)
-        fail_in(&line, path);
-    char text[sizeof line.text + 16];
-    snprintf(text, sizeof text, "%s%s%s%s", line.text, id ? " [" : "", id ? id : "", id ? "]" : "");
-    deliver(r, kind, text);
-}
-
-static void hold_line(struct report *r, enum report_kind kind, const char *text)
-{
-    struct report_hold *h = (struct report_hold *)r;
-    if (h->n == sizeof h->held / sizeof h->held[0])
-        return;
-    h->held[h->n].kind = kind;
-    snprintf(h->held[h->n].text, sizeof h->held[0].text, "%s", text);
-    h->n++;
+    deliver(r, kind, path, &line);
 }
 
 void report_hold(struct report_hold *h)
 {
-    h->report = (struct report){.line = hold_line};
+    h->report = (struct report){.hold = h};
+    h->path = NULL;
     h->n = 0;
 }
 
 void report_release(struct report_hold *h, struct report *to)
 {
     for (int i = 0; to && i < h->n; i++)
-        deliver(to, h->held[i].kind, h->held[i].text);
+        deliver(to, h->held[i].kind, *h->held[i].path ? h->held[i].path : NULL, &h->held[i].line);
+}
+
+int report_refuse(const struct report_hold *h, struct error *e)
+{
+    for (int i = 0; i < h->n; i++)
+        if (h->held[i].kind == REPORT_WARNING && h->held[i].line.id[0]) {
+            if (e)
+                *e = h->held[i].line;
+            return -1;
+        }
+    return 0;
 }

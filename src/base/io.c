@@ -6,10 +6,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -22,16 +24,62 @@ static int posix_open(const char *path, int flags, mode_t mode)
 const struct io_ops io_posix = {posix_open, read, write, fsync, close, rename, unlink, mkdir};
 const struct io_ops *io = &io_posix;
 
+/* ---- what must not outlive us ------------------------------------------------------------------ */
+
+/* Unfinished files and temporary folders of this process. The lock is also held around each rename, so
+ * that io_remove_temporaries() never takes away a file that is about to be finished. */
+static pthread_mutex_t temporaries_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct temporary {
+    struct temporary *next;
+    char path[];
+} *temporaries;
+
+static int temporary_add(const char *path, struct error *e)
+{
+    struct temporary *t = mem_alloc(e, 1, sizeof *t + strlen(path) + 1);
+    if (!t)
+        return -1;
+    strcpy(t->path, path);
+    pthread_mutex_lock(&temporaries_lock);
+    t->next = temporaries;
+    temporaries = t;
+    pthread_mutex_unlock(&temporaries_lock);
+    return 0;
+}
+
+static void temporary_drop(const char *path)
+{
+    pthread_mutex_lock(&temporaries_lock);
+    struct temporary **at = &temporaries, *found;
+    while (*at && strcmp((*at)->path, path) != 0)
+        at = &(*at)->next;
+    if ((found = *at))
+        *at = found->next;
+    pthread_mutex_unlock(&temporaries_lock);
+    mem_free(found);
+}
+
+static void remove_below(const char *path);
+
+void io_remove_temporaries(void)
+{
+    pthread_mutex_lock(&temporaries_lock); /* and never unlocked */
+    for (struct temporary *t = temporaries; t; t = t->next)
+        remove_below(t->path);
+}
+
 /* ---- writing ---------------------------------------------------------------------------------- */
 
 struct io_file {
     int fd;
     char *path; /* final name */
-    char *temp; /* ".NAME.falx-PID-N.tmp" in the same folder */
+    char *temp; /* ".falx-PID-N.tmp" in the same folder */
 };
 
 static void file_free(struct io_file *f)
 {
+    if (f->temp)
+        temporary_drop(f->temp);
     mem_free(f->path);
     mem_free(f->temp);
     mem_free(f);
@@ -57,7 +105,7 @@ int io_create(struct io_file **out, const char *path, mode_t mode, struct error 
         return -1;
     f->path = mem_string(e, path);
     f->temp = f->path ? temp_name(e, path) : NULL;
-    if (!f->temp) {
+    if (!f->temp || temporary_add(f->temp, e) < 0) {
         file_free(f);
         return -1;
     }
@@ -116,10 +164,12 @@ int io_commit(struct io_file *f, struct error *e)
         error = errno;
     }
     f->fd = -1;
+    pthread_mutex_lock(&temporaries_lock);
     if (!failed && io->rename(f->temp, f->path) < 0) {
         failed = "cannot rename into place";
         error = errno;
     }
+    pthread_mutex_unlock(&temporaries_lock);
     int result = 0;
     if (failed) {
         io->unlink(f->temp);
@@ -153,13 +203,36 @@ int io_write_all(const char *path, mode_t mode, const void *bytes, size_t n, str
     return io_commit(f, e);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
-
 static const char *kind_of(mode_t mode)
 {
     return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket"
          : S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "not a regular file";
 }
+
+static int output_refused(const char *path, int force, struct error *e)
+{
+    struct stat st;
+    if (lstat(path, &st) == 0) {
+        if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+            return fail(e, ERR_CONFIG, "O01", "%s, expected the name of a file to write",
+                        kind_of(st.st_mode));
+        if (!force)
+            return fail(e, ERR_CONFIG, "O01", "exists; use --force to replace it");
+    }
+    char *folder = path_folder(e, path);
+    int result = folder ? 0 : -1;
+    if (folder && access(folder, W_OK | X_OK) < 0)
+        result = fail_errno(e, errno, "cannot write in its folder");
+    mem_free(folder);
+    return result;
+}
+
+int io_check_output(const char *path, int force, struct error *e)
+{
+    return output_refused(path, force, e) < 0 ? fail_in(e, path) : 0;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
 
 int io_open_regular(int *fd, uint64_t *bytes, const char *path, struct error *e)
 {
@@ -356,7 +429,7 @@ int io_make_folders(const char *path, struct error *e)
 int io_exists(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0;
+    return lstat(path, &st) == 0;
 }
 
 int io_is_folder(const char *path)
@@ -378,20 +451,25 @@ int io_temp_folder(char **out, struct error *e)
         *out = NULL;
         return -1;
     }
-    return 0;
+    if (temporary_add(*out, e) == 0)
+        return 0;
+    rmdir(*out);
+    mem_free(*out);
+    *out = NULL;
+    return -1;
 }
 
-void io_remove_tree(const char *path)
+/* A folder with all inside it, or anything else; links are removed, not followed. */
+static void remove_below(const char *path)
 {
-    if (!path)
-        return;
     struct stat st;
     if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         struct io_listing l;
         if (io_list(&l, path, NULL) == 0) {
             for (int i = 0; i < l.n; i++) {
                 char *inside = path_join(NULL, path, l.entry[i].name);
-                io_remove_tree(inside);
+                if (inside)
+                    remove_below(inside);
                 mem_free(inside);
             }
             io_listing_free(&l);
@@ -400,4 +478,32 @@ void io_remove_tree(const char *path)
     } else {
         io->unlink(path);
     }
+}
+
+void io_remove_tree(const char *path)
+{
+    if (!path)
+        return;
+    remove_below(path);
+    temporary_drop(path);
+}
+
+int io_lock_folder(int *lock, const char *folder, struct error *e)
+{
+    *lock = io->open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (*lock < 0) {
+        fail_errno(e, errno, "cannot open folder");
+        return fail_in(e, folder);
+    }
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0; /* some network file systems have no locks: work on without one */
+    io->close(*lock);
+    fail(e, ERR_BUSY, "P08", "another falx is working in this folder");
+    return fail_in(e, folder);
+}
+
+void io_unlock_folder(int lock)
+{
+    if (lock >= 0)
+        io->close(lock);
 }

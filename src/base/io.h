@@ -46,6 +46,10 @@ void io_abandon(struct io_file *f);                /* NULL is fine */
 /* All of the above in one call. */
 int io_write_all(const char *path, mode_t mode, const void *bytes, size_t n, struct error *e);
 
+/* Before hours of work: can a file be written here later? Not over a folder or device, over an existing
+ * file only if `force`, and the folder must exist and be writable. */
+int io_check_output(const char *path, int force, struct error *e);
+
 /* Opens a regular file for reading and gives its length. FIFOs, devices, folders, sockets, dangling
  * links and loops are refused without blocking [Z11]; permission and I/O errors are ERR_SYSTEM [Z12]. */
 int io_open_regular(int *fd, uint64_t *bytes, const char *path, struct error *e);
@@ -68,10 +72,18 @@ int io_list(struct io_listing *out, const char *folder, struct error *e);
 void io_listing_free(struct io_listing *l);
 
 int io_make_folders(const char *path, struct error *e); /* like mkdir -p */
-int io_exists(const char *path);                        /* 1 if stat() succeeds */
+int io_exists(const char *path);                        /* 1 if a file, folder or link is there */
 int io_is_folder(const char *path);
 /* A private folder below $TMPDIR or /tmp, and its removal with everything inside. */
 int io_temp_folder(char **out, struct error *e);
 void io_remove_tree(const char *path);
+/* Before an exit from outside (a signal): removes every unfinished file and temporary folder. Writers in
+ * other threads are stopped for good, so nothing new appears afterwards. */
+void io_remove_temporaries(void);
+
+/* Makes the caller the only falx that works in a folder [exit 9 if another does]. The lock ends with
+ * io_unlock_folder or the process, however it dies. */
+int io_lock_folder(int *lock, const char *folder, struct error *e);
+void io_unlock_folder(int lock);
 
 #endif

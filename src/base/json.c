@@ -86,6 +86,12 @@ int js_is_array(const struct js *v)
     return json_is_array(value_of(v)) ? 1 : 0;
 }
 
+int js_is_bool(int *out, const struct js *v)
+{
+    *out = json_is_true(value_of(v));
+    return json_is_boolean(value_of(v)) ? 1 : 0;
+}
+
 int js_count(const struct js *v)
 {
     size_t n = js_is_array(v) ? json_array_size(value_of(v)) : json_object_size(value_of(v));
@@ -159,4 +165,9 @@ char *js_quote(const char *text, struct error *e)
         json_dumpb(string, quoted, n, flags);
     json_decref(string);
     return quoted;
+}
+
+const char *js_library_version(void)
+{
+    return jansson_version_str();
 }

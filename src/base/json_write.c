@@ -1,5 +1,6 @@
 /* json_write.c - see json_write.h. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,7 +93,24 @@ static void put_number(struct js_out *o, const char *fmt, ...)
 void js_out_text(struct js_out *o, const char *key, const char *value)
 {
     begin(o, key);
-    put_quoted(o, value);
+    if (value)
+        put_quoted(o, value);
+    else
+        put_text(o, "null");
+}
+
+void js_out_bool(struct js_out *o, const char *key, int value)
+{
+    begin(o, key);
+    put_text(o, value ? "true" : "false");
+}
+
+static void put_real(struct js_out *o, double value)
+{
+    if (isfinite(value))
+        put_number(o, "%.17g", value);
+    else
+        put_text(o, "null");
 }
 
 void js_out_int(struct js_out *o, const char *key, int64_t value)
@@ -104,7 +122,7 @@ void js_out_int(struct js_out *o, const char *key, int64_t value)
 void js_out_real(struct js_out *o, const char *key, double value)
 {
     begin(o, key);
-    put_number(o, "%.17g", value);
+    put_real(o, value);
 }
 
 void js_out_ints(struct js_out *o, const char *key, const int64_t *values, int n)
@@ -118,8 +136,10 @@ void js_out_ints(struct js_out *o, const char *key, const int64_t *values, int n
 void js_out_reals(struct js_out *o, const char *key, const double *values, int n)
 {
     begin(o, key);
-    for (int i = 0; i < n; i++)
-        put_number(o, "%s%.17g", i ? ", " : "[", values[i]);
+    for (int i = 0; i < n; i++) {
+        put_text(o, i ? ", " : "[");
+        put_real(o, values[i]);
+    }
     put_text(o, n ? "]" : "[]");
 }
 

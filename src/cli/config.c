@@ -374,8 +374,8 @@ static int finish(struct config *c, struct error *e)
             !option_text(text, sizeof text, o, c))
             return fail(e, ERR_CONFIG, "C01", "%s: --%s %s is missing", v->name, o->name, o->meta);
     if (c->n_args < v->min_args || c->n_args > v->max_args)
-        return fail(e, ERR_CONFIG, "C01", "%s: %d arguments, allowed: %s", v->name, c->n_args,
-                    *v->args ? v->args : "none");
+        return fail(e, ERR_CONFIG, "C01", "%s: %d given, expected %s; see falx %s --help", v->name,
+                    c->n_args, *v->args ? v->args : "no argument", v->name);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "base/json_write.h"
 #include "volume/volume.h"
 
 #define FALX_VERSION "0.1.0"
@@ -58,7 +59,7 @@ struct config {
 
     /* eval */
     int protocol;      /* enum metric_protocol: mm|paper */
-    double nsd_mm;     /* tolerance of the surface Dice */
+    double nsd_tolerance;     /* of the surface Dice, in the unit of the protocol */
     char *csv;         /* --csv FILE */
     char *pictures;    /* --pictures FOLDER */
     char *image;       /* --image PATH: scan or folder of scans that pictures are drawn on */
@@ -77,12 +78,10 @@ void config_print_help(enum verb verb, FILE *to);
  * of other verbs are checked and kept, so that one file can serve several verbs. */
 int config_apply_text(struct config *c, const char *text, const char *path, struct error *e);
 
-/* The resolved options of the verb as a JSON object (jansson's json_t, owned by the caller), for
- * output folders. What lies beside data that others will see must not name paths. NULL: out of
- * memory. */
+/* Members with the resolved options of the verb, for records in output folders. Paths, which may name
+ * patients, only if wanted. */
 enum config_paths { CONFIG_WITH_PATHS, CONFIG_WITHOUT_PATHS };
-struct json_t;
-struct json_t *config_to_json(const struct config *c, enum config_paths paths, struct error *e);
+void config_to_json(struct js_out *o, const struct config *c, enum config_paths paths);
 
 /* Verbs: each returns the exit code. */
 int verb_info(struct config *c);
@@ -101,6 +100,8 @@ struct volume_request config_request(const struct config *c);
 
 /* Prints "falx: error: TEXT [ID]" to stderr, at most 400 bytes; returns the exit code. */
 int complain(const struct error *e);
+/* Prints the text built in *o to stdout and empties it; returns the exit code. */
+int console_json(struct js_out *o);
 /* A report that prints warnings and problems to stderr (notes only if not quiet). */
 struct report *console_report(const struct config *c);
 /* A progress line with rate and ETA: redrawn on a terminal, a plain line every few seconds

@@ -3,7 +3,6 @@
  * All three walk the table of options.c. What --print-config prints is a config file that gives the
  * same config when read back; options that are not set are printed as comments.
  */
-#include <jansson.h>
 #include <limits.h>
 #include <string.h>
 
@@ -129,64 +128,41 @@ static int is_path(const struct option_row *o, const char *text)
            (o->kind == OPTION_COUNT_OR_PATH && parse_int(&count, text) < 0);
 }
 
-static json_t *json_text(const char *text)
-{
-    char shown[4 * PATH_MAX]; /* JSON is UTF-8; other bytes are shown as in messages */
-    json_t *plain = json_string(text);
-    return plain ? plain : json_string(text_escape(shown, sizeof shown, text));
-}
-
-static json_t *json_value(const struct option_row *o, const struct config *c, const char *text)
+static void value_to_json(struct js_out *out, const struct option_row *o, const struct config *c,
+                          const char *text)
 {
     const void *at = (const char *)c + o->offset;
     const int64_t *v = at;
     if (o->kind == OPTION_FLAG)
-        return json_boolean(*(const int *)at);
-    if (o->kind == OPTION_REAL)
-        return json_real(*(const double *)at);
-    if (o->traits & OPTION_AUTO && *v == 0)
-        return json_string("auto");
-    if (o->kind == OPTION_INT || o->kind == OPTION_SEED)
-        return json_integer(*v);
-    if (o->kind == OPTION_INT3)
-        return json_pack("[I,I,I]", (json_int_t)v[0], (json_int_t)v[1], (json_int_t)v[2]);
-    return json_text(text);
+        js_out_bool(out, o->name, *(const int *)at);
+    else if (o->kind == OPTION_REAL)
+        js_out_real(out, o->name, *(const double *)at);
+    else if (o->traits & OPTION_AUTO && *v == 0)
+        js_out_text(out, o->name, "auto");
+    else if (o->kind == OPTION_INT || o->kind == OPTION_SEED)
+        js_out_int(out, o->name, *v);
+    else if (o->kind == OPTION_INT3)
+        js_out_ints(out, o->name, v, 3);
+    else
+        js_out_text(out, o->name, text);
 }
 
-static int add_options(json_t *object, const struct config *c, enum config_paths paths)
+void config_to_json(struct js_out *out, const struct config *c, enum config_paths paths)
 {
     char text[PATH_MAX];
+    js_out_text(out, "falx", FALX_VERSION);
+    js_out_text(out, "verb", verbs[c->verb].name);
     for (const struct option_row *o = options; o < options + n_options; o++) {
         if (!(o->verbs & 1u << c->verb) || o->traits & OPTION_ARGV_ONLY ||
             !option_text(text, sizeof text, o, c))
             continue;
-        if (paths == CONFIG_WITHOUT_PATHS && is_path(o, text))
-            continue;
-        if (json_object_set_new(object, o->name, json_value(o, c, text)) < 0)
-            return -1;
+        if (paths == CONFIG_WITH_PATHS || !is_path(o, text))
+            value_to_json(out, o, c, text);
     }
-    return 0;
-}
-
-static int add_arguments(json_t *object, const struct config *c)
-{
-    json_t *list = json_array();
-    if (json_object_set_new(object, "arguments", list) < 0)
-        return -1;
+    if (paths == CONFIG_WITHOUT_PATHS)
+        return;
+    js_out_open(out, "arguments", '[');
     for (int i = 0; i < c->n_args; i++)
-        if (json_array_append_new(list, json_text(c->args[i])) < 0)
-            return -1;
-    return 0;
-}
-
-struct json_t *config_to_json(const struct config *c, enum config_paths paths, struct error *e)
-{
-    json_t *object = json_pack("{s:s, s:s}", "falx", FALX_VERSION, "verb", verbs[c->verb].name);
-    if (!object || add_options(object, c, paths) < 0 ||
-        (paths == CONFIG_WITH_PATHS && add_arguments(object, c) < 0)) {
-        json_decref(object);
-        fail(e, ERR_MEMORY, NULL, "no memory for the configuration as JSON");
-        return NULL;
-    }
-    return object;
+        js_out_text(out, NULL, c->args[i]);
+    js_out_close(out, ']');
 }

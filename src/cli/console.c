@@ -5,6 +5,7 @@
  * stderr is a file or a pipe nothing is redrawn: a plain line now and then tells a log reader that
  * work goes on, and short jobs say nothing.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
@@ -53,6 +54,20 @@ int complain(const struct error *e)
     snprintf(text, sizeof text, "%s%s%s%s", e->text, *e->id ? " [" : "", e->id, *e->id ? "]" : "");
     say("error", text);
     return e->code ? (int)e->code : ERR_INTERNAL;
+}
+
+int console_json(struct js_out *o)
+{
+    char *text;
+    struct error e;
+    if (js_out_take(&text, o, &e) < 0)
+        return complain(&e);
+    int failed = fputs(text, stdout) < 0 || fflush(stdout) != 0;
+    mem_free(text);
+    if (!failed)
+        return 0;
+    fail_errno(&e, errno, "cannot write to stdout");
+    return complain(&e);
 }
 
 /* ---- report ------------------------------------------------------------------------------ */

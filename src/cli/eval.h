@@ -29,8 +29,8 @@ int eval_pairs_find(struct pairs *out, const struct config *c, struct report *re
 void eval_pairs_free(struct pairs *p);
 
 /* Cases are aligned (metrics_align). */
-int eval_print_json(const struct case_score *cases, int n_cases, const struct metric_options *o,
-                    struct error *e);
+int eval_print_json(const struct case_score *cases, int n_cases,
+                    const struct metric_options *options);
 int eval_write_csv(const char *path, const struct case_score *cases, int n_cases,
                    const struct metric_options *o, struct error *e);
 void eval_print_table(const struct case_score *cases, int n_cases, const struct metric_options *o);

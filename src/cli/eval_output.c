@@ -3,7 +3,6 @@
  * Undefined values are null in JSON, empty in CSV and "-" in the table. Names of columns carry the
  * definition and the unit, because "95HD" alone means three different numbers in the literature.
  */
-#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,72 +23,77 @@ static const char *unit_name(const struct metric_options *o)
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-static json_t *values_json(const double value[METRIC_COUNT])
+static void values_to_json(struct js_out *o, const char *key, const double value[METRIC_COUNT])
 {
-    json_t *out = json_object();
+    js_out_open(o, key, '{');
     for (int m = 0; m < METRIC_COUNT; m++)
-        json_object_set_new(out, metric_name((enum metric)m),
-                            isfinite(value[m]) ? json_real(value[m]) : json_null());
+        js_out_real(o, metric_name((enum metric)m), value[m]);
+    js_out_close(o, '}');
+}
+
+static char *class_key(char out[16], const struct class_score *s)
+{
+    snprintf(out, 16, "%d", s->class);
     return out;
 }
 
-static json_t *class_json(const struct class_score *s)
+static void case_to_json(struct js_out *o, const struct case_score *c)
 {
-    json_t *out = values_json(s->value);
-    json_object_set_new(out, "voxels_truth", json_integer(s->n_truth));
-    json_object_set_new(out, "voxels_prediction", json_integer(s->n_prediction));
-    return out;
-}
-
-static json_t *case_json(const struct case_score *c)
-{
-    char name[1024], class[16];
+    char key[16];
     double mean[METRIC_COUNT];
-    json_t *classes = json_object();
+    js_out_open(o, NULL, '{');
+    js_out_text(o, "name", c->name);
+    js_out_open(o, "classes", '{');
     for (int k = 0; k < c->n_classes; k++) {
-        snprintf(class, sizeof class, "%d", c->classes[k].class);
-        json_object_set_new(classes, class, class_json(&c->classes[k]));
+        js_out_open(o, class_key(key, &c->classes[k]), '{');
+        for (int m = 0; m < METRIC_COUNT; m++)
+            js_out_real(o, metric_name((enum metric)m), c->classes[k].value[m]);
+        js_out_int(o, "voxels_truth", c->classes[k].n_truth);
+        js_out_int(o, "voxels_prediction", c->classes[k].n_prediction);
+        js_out_close(o, '}');
     }
+    js_out_close(o, '}');
     metrics_case_mean(mean, c);
-    return json_pack("{s:s, s:o, s:o}", "name", text_escape(name, sizeof name, c->name), "classes",
-                     classes, "mean", values_json(mean));
+    values_to_json(o, "mean", mean);
+    js_out_close(o, '}');
 }
 
-static json_t *class_summaries_json(const struct case_score *cases, int n_cases)
-{
-    json_t *out = json_object();
-    for (int k = 0; k < cases[0].n_classes; k++) {
-        struct metric_summary s;
-        char class[16];
-        metrics_summarise(&s, cases, n_cases, k);
-        snprintf(class, sizeof class, "%d", cases[0].classes[k].class);
-        json_object_set_new(out, class,
-                            json_pack("{s:o, s:o}", "mean", values_json(s.mean), "sd",
-                                      values_json(s.sd)));
-    }
-    return out;
-}
-
-int eval_print_json(const struct case_score *cases, int n_cases, const struct metric_options *o,
-                    struct error *e)
+static void summary_to_json(struct js_out *o, const struct case_score *cases, int n_cases, int k)
 {
     struct metric_summary s;
+    metrics_summarise(&s, cases, n_cases, k);
+    values_to_json(o, "mean", s.mean);
+    values_to_json(o, "sd", s.sd);
+}
+
+int eval_print_json(const struct case_score *cases, int n_cases, const struct metric_options *options)
+{
     struct metric_empties empty;
-    json_t *list = json_array();
-    for (int i = 0; i < n_cases; i++)
-        json_array_append_new(list, case_json(&cases[i]));
-    metrics_summarise(&s, cases, n_cases, -1);
+    struct js_out o = {0};
+    char key[16];
     metrics_count_empties(&empty, cases, n_cases);
-    json_t *all = json_pack(
-        "{s:s, s:s, s:f, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i}", "protocol", protocol_name(o),
-        "unit", unit_name(o), "nsd_tolerance", o->nsd_tolerance, "cases", list, "classes",
-        class_summaries_json(cases, n_cases), "mean", values_json(s.mean), "sd", values_json(s.sd),
-        "n_cases", n_cases, "n_empty_predictions", empty.predictions, "n_empty_truths",
-        empty.truths, "n_empty_both", empty.both);
-    int result = all ? json_dumpf(all, stdout, JSON_INDENT(2)) : -1;
-    json_decref(all);
-    printf("\n");
-    return result < 0 ? fail(e, ERR_SYSTEM, NULL, "could not print the scores") : 0;
+    js_out_open(&o, NULL, '{');
+    js_out_text(&o, "protocol", protocol_name(options));
+    js_out_text(&o, "unit", unit_name(options));
+    js_out_real(&o, "nsd_tolerance", options->nsd_tolerance);
+    js_out_open(&o, "cases", '[');
+    for (int i = 0; i < n_cases; i++)
+        case_to_json(&o, &cases[i]);
+    js_out_close(&o, ']');
+    js_out_open(&o, "classes", '{');
+    for (int k = 0; k < cases[0].n_classes; k++) {
+        js_out_open(&o, class_key(key, &cases[0].classes[k]), '{');
+        summary_to_json(&o, cases, n_cases, k);
+        js_out_close(&o, '}');
+    }
+    js_out_close(&o, '}');
+    summary_to_json(&o, cases, n_cases, -1);
+    js_out_int(&o, "n_cases", n_cases);
+    js_out_int(&o, "n_empty_predictions", empty.predictions);
+    js_out_int(&o, "n_empty_truths", empty.truths);
+    js_out_int(&o, "n_empty_both", empty.both);
+    js_out_close(&o, '}');
+    return console_json(&o);
 }
 
 /* ---- CSV ----------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * case's name. Content still decides how a file is read; the extension only tells volumes from the
  * lists and json files that lie beside them. A data set's folder stands for the labels inside it.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -13,9 +14,12 @@
 static const char *const extensions[] = {".seg.nrrd", ".nii.gz", ".nrrd", ".nhdr", ".hdf5",
                                          ".nii",      ".hdr",    ".mha",  ".mhd",  ".h5"};
 
-/* Number of bytes of the name before its extension; 0 if the extension is not a volume's. */
+/* Number of bytes of the name before its extension; 0 if the extension is not a volume's. Names that
+ * start with "." are not cases: archives made on a Mac are full of "._name". */
 static size_t stem_length(const char *name)
 {
+    if (*name == '.')
+        return 0;
     for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
         if (text_ends_with_nocase(name, extensions[i]) && strlen(name) > strlen(extensions[i]))
             return strlen(name) - strlen(extensions[i]);
@@ -58,7 +62,7 @@ static int list_place(struct io_listing *out, char **folder, const char *path, s
 }
 
 /* The folder of labels that a data set's root means; `path` itself otherwise. For mem_free. */
-static char *truth_place(const char *path, struct error *e)
+static char *labels_place(const char *path, struct error *e)
 {
     static const char *const inside[] = {"labels", "labelsTs", "labelsTr"};
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
@@ -76,7 +80,8 @@ static char *path_of(const char *folder, const char *name, struct error *e)
     return strcmp(folder, ".") == 0 ? mem_string(e, name) : path_join(e, folder, name);
 }
 
-/* Scans of nnU-Net data sets carry the channel behind the case's name. */
+/* The scan to draw on; every case must have one. Scans of nnU-Net data sets carry the channel behind the
+ * case's name. */
 static int find_image(char **out, const struct io_listing *l, const char *folder, const char *name,
                       struct error *e)
 {
@@ -87,9 +92,13 @@ static int find_image(char **out, const struct io_listing *l, const char *folder
         return -1;
     if (!found)
         found = find_case(&n, l, channel);
-    *out = found ? path_of(folder, found, e) : NULL;
     mem_free(channel);
-    return found && !*out ? -1 : 0;
+    if (!found) {
+        fail(e, ERR_DATA, "L01", "no image for case \"%s\"", name);
+        return fail_in(e, folder);
+    }
+    *out = path_of(folder, found, e);
+    return *out ? 0 : -1;
 }
 
 struct places { /* the listings of the three arguments */
@@ -108,25 +117,44 @@ static void places_done(struct places *p)
     mem_free(p->image_folder);
 }
 
+static int count_cases(const struct io_listing *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->n; i++)
+        n += !l->entry[i].is_folder && stem_length(l->entry[i].name) > 0;
+    return n;
+}
+
 static int places_open(struct places *p, const struct config *c, struct error *e)
 {
-    char *truth = truth_place(c->args[0], e);
+    char *truth = labels_place(c->args[0], e), *prediction = labels_place(c->args[1], e);
     int result = -1;
-    if (!truth)
-        return -1;
-    p->files = !io_is_folder(truth) && !io_is_folder(c->args[1]);
-    if (io_is_folder(truth) && !io_is_folder(c->args[1])) {
+    if (!truth || !prediction)
+        goto out;
+    if (c->image && !io_exists(c->image)) {
+        fail_errno(e, ENOENT, "cannot open");
+        fail_in(e, c->image);
+        goto out;
+    }
+    p->files = !io_is_folder(truth) && !io_is_folder(prediction);
+    if (io_is_folder(truth) && !io_is_folder(prediction)) {
         fail(e, ERR_CONFIG, "C02", "the truth is a folder, so this must be one too");
         fail_in(e, c->args[1]);
         goto out;
     }
     if (list_place(&p->truth, &p->truth_folder, truth, e) < 0 ||
-        list_place(&p->prediction, &p->prediction_folder, c->args[1], e) < 0 ||
+        list_place(&p->prediction, &p->prediction_folder, prediction, e) < 0 ||
         (c->image && list_place(&p->image, &p->image_folder, c->image, e) < 0))
         goto out;
+    if (count_cases(&p->prediction) == 0 && !p->files) {
+        fail(e, ERR_DATA, "L01", "no volumes in this folder");
+        fail_in(e, prediction);
+        goto out;
+    }
     result = 0;
 out:
     mem_free(truth);
+    mem_free(prediction);
     return result;
 }
 
@@ -158,7 +186,7 @@ static int make_pair(struct pair *out, const struct places *p, const char *file,
         return -1;
     if (p->image.n == 1 && p->files)
         out->image = path_of(p->image_folder, p->image.entry[0].name, e);
-    else if (p->image.n)
+    else if (p->image_folder)
         return find_image(&out->image, &p->image, p->image_folder, out->name, e) < 0 ? -1 : 1;
     return 1;
 }
@@ -174,10 +202,7 @@ static void pair_done(struct pair *p)
 
 static void warn_of_extras(const struct places *p, const struct pairs *pairs, struct report *report)
 {
-    int n_used = pairs->n, n_cases = 0;
-    for (int i = 0; i < p->prediction.n; i++)
-        n_cases +=
-            !p->prediction.entry[i].is_folder && stem_length(p->prediction.entry[i].name) > 0;
+    int n_used = pairs->n, n_cases = count_cases(&p->prediction);
     if (n_cases > n_used && !p->files && p->truth.n > 1)
         report_line(report, REPORT_WARNING, p->prediction_folder, NULL,
                     "%d of %d predictions have no truth and are not scored", n_cases - n_used,

@@ -6,9 +6,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "cli/options.h"
 
 static int (*const verb_functions[VERB_COUNT])(struct config *c) = {
@@ -53,6 +56,48 @@ static int find_verb(enum verb *out, const char *name, struct error *e)
     return fail_in(e, name);
 }
 
+/* ---- signals ------------------------------------------------------------------------------ */
+
+static const char *stop_advice = ""; /* what the user can do after a stop */
+static int stop_code;                /* exit code of a stop; 0 = 128 + signal */
+
+/* Waits for a request to stop and ends the process with nothing half-done left behind. A second signal
+ * ends it at once. */
+static void *wait_for_stop(void *arg)
+{
+    sigset_t *signals = arg;
+    int which;
+    struct error e;
+    if (sigwait(signals, &which) != 0)
+        return NULL;
+    signal(which, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, signals, NULL);
+    io_remove_temporaries();
+    fail(&e, ERR_STOPPED, "P11", "stopped by signal %d%s", which, stop_advice);
+    complain(&e);
+    _exit(stop_code ? stop_code : 128 + which);
+}
+
+/* Signals are blocked everywhere but in the waiting thread, which may lock and allocate. */
+static void watch_for_stop(enum verb verb)
+{
+    static sigset_t signals;
+    pthread_t thread;
+    if (verb == VERB_PREPARE) {
+        stop_advice = "; run the same command again to go on";
+        stop_code = ERR_STOPPED;
+    }
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    if (pthread_create(&thread, NULL, wait_for_stop, &signals) != 0)
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* then the default: die at once */
+    else
+        pthread_detach(thread);
+}
+
 static int run_verb(const char *name, int argc, char **argv)
 {
     struct error e = {.code = ERR_NONE};
@@ -71,6 +116,7 @@ static int run_verb(const char *name, int argc, char **argv)
         if (c.seed_drawn)
             report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "seed %lld drawn",
                         (long long)c.seed);
+        watch_for_stop(verb);
         code = verb_functions[verb](&c);
     }
     config_free(&c);
@@ -94,7 +140,8 @@ static int run(int argc, char **argv)
     } else if (strcmp(word, "--limits") == 0) {
         limits_print(NULL, stdout);
     } else if (argc < 2 || *word == '-') {
-        fail(&e, ERR_CONFIG, "C01", "%s%sno verb given, see falx --help", word, *word ? ": " : "");
+        fail(&e, ERR_CONFIG, "C01", *word ? "unknown option %s, see falx --help"
+                                          : "no verb given%s, see falx --help", word);
         return complain(&e);
     } else {
         return run_verb(word, argc - 1, argv + 1);
@@ -102,12 +149,13 @@ static int run(int argc, char **argv)
     return 0;
 }
 
-/* Started with a closed stdin, stdout or stderr, messages would end up in an output file. */
+/* Started with a closed stdin, stdout or stderr, messages would end up in an output file. The stand-in
+ * cannot be written, so that a lost result is noticed. */
 static void open_standard_files(void)
 {
     int fd;
     do
-        fd = open("/dev/null", O_RDWR);
+        fd = open("/dev/null", O_RDONLY);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0)
         close(fd);
@@ -120,7 +168,7 @@ int main(int argc, char **argv)
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
         struct error e;
-        fail_errno(&e, errno ? errno : EIO, "standard output");
+        fail_errno(&e, errno ? errno : EIO, "cannot write to stdout");
         return code ? code : complain(&e);
     }
     return code;

@@ -1,7 +1,8 @@
 /* verb_check.c - `falx check DATASET`: recognise the layout, read every file, say what is wrong.
  *
- * Problems and warnings go to stderr, one line each, as they are for every verb. stdout gets the summary,
- * as text or as JSON. The exit code is 0, 3 for refused data or 4 if a file could not be read.
+ * Problems and warnings go to stderr, one line each, as they are for every verb. stdout gets the
+ * summary, as text or as JSON. The exit code is 0, 3 for refused data or 4 if a file could not be
+ * read.
  */
 #include <math.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ static void summarise(struct summary *s, const struct dataset *d, const struct c
     }
 }
 
-/* ---- text ------------------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void print_ranges(const char *title, const struct range r[3])
 {
@@ -66,17 +67,16 @@ static void print_ranges(const char *title, const struct range r[3])
 
 static void print_classes(const struct dataset *d, const struct check_result *r)
 {
-    char shown[64], name[24];
+    char shown[64];
     printf("%-12s%-24s%16s%10s\n", "class", "name", "voxels", "cases");
-    for (int k = 0; k < r->n_classes; k++) {
-        snprintf(name, sizeof name, "%d", k);
-        printf("%-12s%-24s%16lld%10d\n", name,
+    for (int k = 0; k < r->n_classes; k++)
+        printf("%-12d%-24s%16lld%10d\n", k,
                d->class_names ? text_escape(shown, sizeof shown, d->class_names[k]) : "-",
                (long long)r->voxels[k], r->cases_with[k]);
-    }
 }
 
-static void print_text(const struct dataset *d, const struct check_result *r, const struct summary *s)
+static void print_text(const struct dataset *d, const struct check_result *r,
+                       const struct summary *s, const struct told *told)
 {
     char shown[4096];
     printf("%-12s%s\n", "data set", text_escape(shown, sizeof shown, d->root));
@@ -91,47 +91,23 @@ static void print_text(const struct dataset *d, const struct check_result *r, co
     }
     if (r->n_classes > 0 && s->labeled + s->test_labeled > 0)
         print_classes(d, r);
-    if (*d->note)
-        printf("%-12s%s\n", "note", d->note);
-    for (int i = 0; i < r->n_notes; i++)
-        printf("%-12s%s\n", "note", r->notes[i]);
+    for (int i = 0; i < told->n; i++)
+        if (told->line[i].kind == REPORT_NOTE)
+            printf("%-12s%s\n", "note", told->line[i].text);
     if (r->n_bad)
         printf("%-12s%d\n", "bad cases", r->n_bad);
     printf("%-12s%s\n", "result", r->code ? "refused" : "sound");
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Passes lines on to the console and keeps them for the JSON. */
-struct listener {
-    struct report report; /* first: found from it */
-    struct report *console;
-    struct kept {
-        enum report_kind kind;
-        char *text;
-    } *kept;
-    int n;
-};
-
-static void hear(struct report *r, enum report_kind kind, const char *text)
-{
-    struct listener *l = (struct listener *)r;
-    report_line(l->console, kind, NULL, NULL, "%s", text);
-    struct kept *grown = mem_resize(NULL, l->kept, (size_t)l->n + 1, sizeof *grown);
-    if (!grown)
-        return;
-    l->kept = grown;
-    l->kept[l->n] = (struct kept){kind, mem_string(NULL, text)};
-    l->n += l->kept[l->n].text != NULL;
-}
-
-static void json_lines(struct js_out *o, const char *key, const struct listener *l,
+static void json_lines(struct js_out *o, const char *key, const struct told *t,
                        enum report_kind kind)
 {
     js_out_open(o, key, '[');
-    for (int i = 0; i < l->n; i++)
-        if (l->kept[i].kind == kind)
-            js_out_text(o, NULL, l->kept[i].text);
+    for (int i = 0; i < t->n; i++)
+        if (t->line[i].kind == kind)
+            js_out_text(o, NULL, t->line[i].text);
     js_out_close(o, ']');
 }
 
@@ -179,7 +155,7 @@ static void json_twins(struct js_out *o, const struct dataset *d, const struct c
 {
     js_out_open(o, "twins", '[');
     for (int i = 0; i < r->n_twins; i++) {
-        const struct check_twin *t = &r->twins[i];
+        const struct twin *t = &r->twins[i];
         int64_t offset[3] = {t->offset[0], t->offset[1], t->offset[2]};
         js_out_open(o, NULL, '{');
         js_out_text(o, "a", d->cases[t->a].name);
@@ -191,11 +167,11 @@ static void json_twins(struct js_out *o, const struct dataset *d, const struct c
     js_out_close(o, ']');
 }
 
-static int print_json(const struct dataset *d, const struct check_result *r, const struct summary *s,
-                      const struct listener *told, struct error *e)
+/* Answers the exit code of printing. */
+static int print_as_json(const struct dataset *d, const struct check_result *r,
+                         const struct summary *s, const struct told *told)
 {
     struct js_out o = {0};
-    char *text;
     js_out_open(&o, NULL, '{');
     js_out_text(&o, "layout", layout_name(d->layout));
     js_out_text(&o, "result", r->code ? "refused" : "sound");
@@ -205,47 +181,30 @@ static int print_json(const struct dataset *d, const struct check_result *r, con
     js_out_int(&o, "bad", r->n_bad);
     json_lines(&o, "problems", told, REPORT_PROBLEM);
     json_lines(&o, "warnings", told, REPORT_WARNING);
-    js_out_open(&o, "notes", '[');
-    if (*d->note)
-        js_out_text(&o, NULL, d->note);
-    for (int i = 0; i < r->n_notes; i++)
-        js_out_text(&o, NULL, r->notes[i]);
-    js_out_close(&o, ']');
+    json_lines(&o, "notes", told, REPORT_NOTE);
     json_classes(&o, d, r);
     json_twins(&o, d, r);
     json_cases(&o, d, r);
     js_out_close(&o, '}');
-    if (js_out_take(&text, &o, e) < 0)
-        return -1;
-    fputs(text, stdout);
-    mem_free(text);
-    return 0;
+    return console_json(&o);
 }
 
-/* ---- the verb -------------------------------------------------------------------------------------- */
+/* ---- the verb -------------------------------------------------------------------------------- */
 
 static void show_progress(void *arg, int64_t n)
 {
     progress_at(arg, n);
 }
 
-static struct check_options options_of(const struct config *c, struct pool *pool, struct report *report,
-                                       struct progress *progress)
-{
-    struct check_options o = {
-        .request = config_request(c), .nan = (enum nan_policy)c->nan, .skip_bad = c->skip_bad,
-        .labeled_batch = c->labeled_batch, .pool = pool, .report = report, .done = show_progress,
-        .arg = progress};
-    memcpy(o.patch, c->patch, sizeof o.patch);
-    return o;
-}
-
 /* Opens, checks and prints; the exit code. */
-static int check_and_print(const struct config *c, struct listener *told, struct pool *pool)
+static int check_and_print(const struct config *c, struct told *told, struct pool *pool)
 {
-    struct dataset_options opening = {
-        .follow = c->follow, .labeled = c->labeled, .label_map = c->label_map, .seed = (uint64_t)c->seed,
-        .geometry_tolerance_mm = c->geometry_tolerance_mm, .report = &told->report};
+    struct dataset_options opening = {.follow = c->follow,
+                                      .labeled = c->labeled,
+                                      .label_map = c->label_map,
+                                      .seed = (uint64_t)c->seed,
+                                      .geometry_tolerance_mm = c->geometry_tolerance_mm,
+                                      .report = &told->report};
     struct dataset d;
     struct check_result r;
     struct summary s;
@@ -253,20 +212,28 @@ static int check_and_print(const struct config *c, struct listener *told, struct
     if (dataset_open(&d, c->args[0], &opening, &e) < 0)
         return complain(&e);
     int opened_badly = told->report.n_problems > 0;
+    if (*d.note)
+        report_line(&told->report, REPORT_NOTE, NULL, NULL, "%s", d.note);
     struct progress *progress = progress_begin(c, "checking", d.n_cases);
-    struct check_options o = options_of(c, pool, &told->report, progress);
+    struct check_options o = {
+        .request = config_request(c), .nan = (enum nan_policy)c->nan, .skip_bad = c->skip_bad,
+        .patch = {c->patch[0], c->patch[1], c->patch[2]}, .labeled_batch = c->labeled_batch,
+        .pool = pool, .report = &told->report, .done = show_progress, .arg = progress};
     int result = check_dataset(&r, &d, &o, &e);
     progress_end(progress);
-    if (result == 0) {
+    int code = 0;
+    if (result < 0) {
+        code = complain(&e);
+    } else {
         if (opened_badly && r.code == ERR_NONE)
             r.code = ERR_DATA;
         summarise(&s, &d, &r);
         if (c->json)
-            result = print_json(&d, &r, &s, told, &e);
+            code = print_as_json(&d, &r, &s, told);
         else
-            print_text(&d, &r, &s);
+            print_text(&d, &r, &s, told);
+        code = code ? code : (int)r.code;
     }
-    int code = result < 0 ? complain(&e) : (int)r.code;
     check_free(&r);
     dataset_free(&d);
     return code;
@@ -274,13 +241,12 @@ static int check_and_print(const struct config *c, struct listener *told, struct
 
 int verb_check(struct config *c)
 {
-    struct listener told = {.report = {.line = hear}, .console = console_report(c)};
+    struct told told = {.report = {.line = told_keep}, .next = console_report(c)};
     struct pool *pool = NULL;
     struct error e = {0};
-    int code = pool_new(&pool, (int)c->threads, &e) < 0 ? complain(&e) : check_and_print(c, &told, pool);
+    int code =
+        pool_new(&pool, (int)c->threads, &e) < 0 ? complain(&e) : check_and_print(c, &told, pool);
     pool_free(pool);
-    for (int i = 0; i < told.n; i++)
-        mem_free(told.kept[i].text);
-    mem_free(told.kept);
+    told_free(&told);
     return code;
 }

@@ -30,11 +30,8 @@ int verb_convert(struct config *c)
     struct volume_request r = config_request(c);
     r.describe = 1;
     int result = -1;
-    if (!c->force && io_exists(out)) {
-        fail(&e, ERR_CONFIG, NULL, "exists; use --force to replace it");
-        fail_in(&e, out);
+    if (volume_can_write(out, &e) < 0 || io_check_output(out, c->force, &e) < 0)
         return complain(&e);
-    }
     if (volume_read(&v, in, &r, &e) < 0)
         return complain(&e);
     if (c->volume >= 0 && keep_volume(&v, c->volume, &e) < 0)

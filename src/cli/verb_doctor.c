@@ -1,11 +1,10 @@
 /* verb_doctor.c - `falx doctor`: what this machine has and what falx will use.
  *
- * The facts are gathered into one JSON object; --json prints it, the plain form walks it. So the
- * two can never tell different stories. Nothing here changes the machine except a folder made in
+ * The facts are gathered into one JSON text; --json prints it, the plain form reads it back and walks it.
+ * So the two can never tell different stories. Nothing here changes the machine except a folder made in
  * the temporary place and removed again.
  */
 #include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
 #include <png.h>
 #include <sched.h>
@@ -16,6 +15,7 @@
 
 #include "base/child.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "cli/config.h"
 
 /* The first bytes of a file of /proc or /sys, whose length is not known beforehand; "" if it cannot
@@ -55,24 +55,29 @@ static int has_word(const char *words, const char *word)
     return 0;
 }
 
-static json_t *cpu_facts(void)
+static int usable_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static void cpu_facts(struct js_out *o)
 {
     static char text[16384]; /* the first processor of /proc/cpuinfo */
     static char flags[8192];
-    char model[128], shown[256];
+    static const char *const sets[] = {"avx2", "avx512f", "amx_bf16"};
+    char model[128];
     read_head(text, sizeof text, "/proc/cpuinfo");
     field(model, sizeof model, text, "model name");
     field(flags, sizeof flags, text, "flags");
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return json_pack("{s:s, s:i, s:b, s:b, s:b}", "model",
-                     *model ? text_escape(shown, sizeof shown, model) : "unknown", "cores_usable",
-                     cores, "avx2", has_word(flags, "avx2"), "avx512f", has_word(flags, "avx512f"),
-                     "amx_bf16", has_word(flags, "amx_bf16"));
+    js_out_text(o, "model", *model ? model : "unknown");
+    js_out_int(o, "cores_usable", usable_cores());
+    for (int i = 0; i < 3; i++)
+        js_out_bool(o, sets[i], has_word(flags, sets[i]));
 }
 
 /* The least of the machine's memory and the control group's limit. */
-static json_t *memory_facts(void)
+static void memory_facts(struct js_out *o)
 {
     char text[4096], value[64];
     int64_t page = sysconf(_SC_PAGESIZE), total = sysconf(_SC_PHYS_PAGES) * page, limit;
@@ -86,21 +91,8 @@ static json_t *memory_facts(void)
     value[strcspn(value, " ")] = '\0';
     if (parse_int(&free_kib, value) < 0 || free_kib > total / 1024)
         free_kib = total / 1024;
-    return json_pack("{s:I, s:I}", "total_bytes", (json_int_t)total, "available_bytes",
-                     (json_int_t)free_kib * 1024);
-}
-
-static json_t *library_facts(void)
-{
-    return json_pack("{s:s, s:s, s:s}", "zlib", zlibVersion(), "libpng", png_get_libpng_ver(NULL),
-                     "jansson", jansson_version_str());
-}
-
-/* The path as JSON text, or null. */
-static json_t *path_fact(const char *path)
-{
-    char shown[2 * PATH_MAX];
-    return path ? json_string(text_escape(shown, sizeof shown, path)) : json_null();
+    js_out_int(o, "total_bytes", total);
+    js_out_int(o, "available_bytes", free_kib * 1024);
 }
 
 /* A program of that name in PATH, as execvp would find it (mem_free), or NULL. */
@@ -118,104 +110,114 @@ static char *find_in_path(const char *name)
     return NULL;
 }
 
-static json_t *helper_facts(void)
+static void helper_facts(struct js_out *o)
 {
-    char *hdf5 = NULL, *limit = NULL, *dicom = find_in_path("dcm2niix");
-    if (child_find_helper(&hdf5, "falx-hdf5", NULL) < 0)
-        hdf5 = NULL;
-    if (child_find_helper(&limit, "falx-limit", NULL) < 0)
-        limit = NULL;
-    json_t *facts = json_pack("{s:o, s:o, s:o}", "falx-limit", path_fact(limit), "falx-hdf5",
-                              path_fact(hdf5), "dcm2niix", path_fact(dicom));
-    mem_free(hdf5);
-    mem_free(limit);
-    mem_free(dicom);
-    return facts;
-}
-
-static json_t *temp_facts(void)
-{
-    char *made = NULL, *folder = NULL;
-    struct error e = {.code = ERR_NONE};
-    int works = io_temp_folder(&made, &e) == 0;
-    const char *wanted = getenv("TMPDIR");
-    if (works) {
-        folder = path_folder(NULL, made);
-        io_remove_tree(made);
-        mem_free(made);
+    static const char *const ours[] = {"falx-limit", "falx-hdf5"};
+    char *dicom = find_in_path("dcm2niix");
+    for (int i = 0; i < 2; i++) {
+        char *path = NULL;
+        js_out_text(o, ours[i], child_find_helper(&path, ours[i], NULL) == 0 ? path : NULL);
+        mem_free(path);
     }
-    const char *shown = folder ? folder : wanted && *wanted ? wanted : "/tmp";
-    json_t *facts = json_pack("{s:o, s:b, s:s*}", "folder", path_fact(shown), "writable", works,
-                              "reason", works ? NULL : e.text);
-    mem_free(folder);
-    return facts;
+    js_out_text(o, "dcm2niix", dicom);
+    mem_free(dicom);
 }
 
-static json_t *limit_facts(const struct config *c)
+static void temporary_facts(struct js_out *o)
 {
-    json_t *facts = json_object();
+    char *made = NULL;
+    struct error e = {.code = ERR_NONE};
+    const char *wanted = getenv("TMPDIR");
+    int works = io_temp_folder(&made, &e) == 0;
+    if (works)
+        io_remove_tree(made);
+    mem_free(made);
+    js_out_text(o, "folder", wanted && *wanted ? wanted : "/tmp");
+    js_out_bool(o, "writable", works);
+    if (!works)
+        js_out_text(o, "reason", e.text);
+}
+
+static void library_facts(struct js_out *o)
+{
+    js_out_text(o, "zlib", zlibVersion());
+    js_out_text(o, "libpng", png_get_libpng_ver(NULL));
+    js_out_text(o, "jansson", js_library_version());
+}
+
+static void all_facts(struct js_out *o, const struct config *c)
+{
+    static const struct { const char *name; void (*facts)(struct js_out *o); } groups[] = {
+        {"cpu", cpu_facts},         {"memory", memory_facts},       {"libraries", library_facts},
+        {"helpers", helper_facts},  {"temporary", temporary_facts},
+    };
     struct limit l;
+    js_out_open(o, NULL, '{');
+    js_out_text(o, "falx", FALX_VERSION);
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        js_out_open(o, groups[i].name, '{');
+        groups[i].facts(o);
+        js_out_close(o, '}');
+    }
+    js_out_open(o, "limits", '{');
     for (int i = 0; limit_at(&l, i, c); i++)
-        json_object_set_new(facts, l.name, json_integer(l.value));
-    return facts;
+        js_out_int(o, l.name, l.value);
+    js_out_close(o, '}');
+    js_out_open(o, "uses", '{');
+    js_out_int(o, "threads", c->threads ? c->threads : usable_cores());
+    js_out_text(o, "device", "cpu");
+    js_out_close(o, '}');
+    js_out_close(o, '}');
 }
 
-/* What follows from the facts for this run. */
-static json_t *use_facts(const struct config *c, const json_t *cpu)
+static void print_fact(const char *key, const struct js *value)
 {
-    json_int_t cores = json_integer_value(json_object_get(cpu, "cores_usable"));
-    return json_pack("{s:I, s:s}", "threads", c->threads ? (json_int_t)c->threads : cores, "device",
-                     "cpu");
-}
-
-static void print_fact(const char *key, const json_t *value)
-{
-    int is_bytes = text_ends_with(key, "_bytes"), length = (int)strlen(key) - (is_bytes ? 6 : 0);
+    int64_t number;
+    int yes, is_bytes = text_ends_with(key, "_bytes"), length = (int)strlen(key) - (is_bytes ? 6 : 0);
     printf("%-17.*s ", length, key);
-    if (is_bytes)
-        printf("%.1f GiB\n", (double)json_integer_value(value) / (1 << 30));
-    else if (json_is_integer(value))
-        printf("%lld\n", (long long)json_integer_value(value));
-    else if (json_is_string(value))
-        printf("%s\n", json_string_value(value));
+    if (js_text(value))
+        printf("%s\n", js_text(value));
+    else if (js_is_bool(&yes, value))
+        printf("%s\n", yes ? "yes" : "no");
+    else if (js_int(&number, value) < 0)
+        printf("not found\n");
+    else if (is_bytes)
+        printf("%.1f GiB\n", (double)number / (1 << 30));
     else
-        printf("%s\n", json_is_true(value) ? "yes" : json_is_null(value) ? "not found" : "no");
+        printf("%lld\n", (long long)number);
 }
 
-static void print_facts(json_t *facts)
+static void print_facts(const struct js *facts)
 {
     const char *section, *key;
-    json_t *group, *value;
-    json_object_foreach (facts, section, group) {
-        if (json_is_string(group))
-            printf("%-10s %s\n", section, json_string_value(group));
+    const struct js *group, *value;
+    for (void *at = NULL; js_next(&at, &section, &group, facts);) {
+        if (js_text(group))
+            printf("%-10s %s\n", section, js_text(group));
         const char *title = section;
-        json_object_foreach (group, key, value) {
+        for (void *in = NULL; js_next(&in, &key, &value, group); title = "") {
             printf("%-10s ", title);
             print_fact(key, value);
-            title = "";
         }
     }
 }
 
 int verb_doctor(struct config *c)
 {
-    json_t *cpu = cpu_facts();
-    json_t *facts = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "falx", FALX_VERSION,
-                              "cpu", cpu, "memory", memory_facts(), "libraries", library_facts(),
-                              "helpers", helper_facts(), "temporary", temp_facts(), "limits",
-                              limit_facts(c), "uses", use_facts(c, cpu));
-    if (!facts) {
-        struct error e;
-        fail(&e, ERR_MEMORY, NULL, "doctor: no memory");
+    struct js_out o = {0};
+    struct js *facts;
+    struct error e;
+    char *text;
+    all_facts(&o, c);
+    if (c->json)
+        return console_json(&o);
+    if (js_out_take(&text, &o, &e) < 0)
         return complain(&e);
-    }
-    if (c->json) {
-        json_dumpf(facts, stdout, JSON_INDENT(2));
-        putchar('\n');
-    } else {
-        print_facts(facts);
-    }
-    json_decref(facts);
+    int result = js_parse(&facts, text, strlen(text), &e);
+    mem_free(text);
+    if (result < 0)
+        return complain(&e);
+    print_facts(facts);
+    js_free(facts);
     return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/io.h"
 #include "cli/eval.h"
+#include "data/dataset.h"
 #include "score/picture.h"
 
 struct eval {
@@ -20,38 +21,11 @@ struct eval {
     struct pool *pool;
     struct pairs pairs;
     struct metric_options options;
-    label_t *map; /* 65536 classes by value read, or NULL */
+    int (*map)[2]; /* label map: n_map pairs of value read and class */
+    int n_map;
     struct case_score *cases;
     int n_cases;
 };
-
-/* ---- label map ----------------------------------------------------------------------------- */
-
-/* "255=1,3=0": every other value keeps its number. */
-static int parse_label_map(label_t **out, const char *text, struct error *e)
-{
-    label_t *map = mem_alloc(e, UINT16_MAX + 1, sizeof *map);
-    if (!map)
-        return -1;
-    for (int v = 0; v <= UINT16_MAX; v++)
-        map[v] = (label_t)v;
-    for (const char *at = text; *at;) {
-        char from[16], to[16];
-        int64_t a, b;
-        int used = 0;
-        if (sscanf(at, "%15[0-9]=%15[0-9]%n", from, to, &used) != 2 || parse_int(&a, from) < 0 ||
-            parse_int(&b, to) < 0 || a > UINT16_MAX || b > UINT16_MAX ||
-            (at[used] && (at[used] != ',' || !at[used + 1]))) {
-            mem_free(map);
-            return fail(e, ERR_CONFIG, "C02",
-                        "--label-map %s, allowed IN=OUT,... with numbers 0..65535", text);
-        }
-        map[a] = (label_t)b;
-        at += used + (at[used] == ',');
-    }
-    *out = map;
-    return 0;
-}
 
 /* ---- checking ------------------------------------------------------------------------------ */
 
@@ -117,24 +91,17 @@ static char *picture_path(const struct eval *v, const struct pair *p, struct err
     return mem_format(e, "%s/%s.png", v->c->pictures, p->name);
 }
 
-static int check_free(const char *path, struct error *e)
-{
-    if (!io_exists(path))
-        return 0;
-    fail(e, ERR_CONFIG, NULL, "exists; use --force to replace it");
-    return fail_in(e, path);
-}
-
 /* Output that is already there is found before an hour of work, not after. */
 static int check_output(const struct eval *v, struct error *e)
 {
-    if (v->c->force)
-        return 0;
-    if (v->c->csv && check_free(v->c->csv, e) < 0)
+    int force = v->c->force;
+    if (v->c->csv && io_check_output(v->c->csv, force, e) < 0)
         return -1;
-    for (int i = 0; v->c->pictures && i < v->pairs.n; i++) {
+    if (!v->c->pictures || !io_is_folder(v->c->pictures))
+        return 0; /* the folder is made later */
+    for (int i = 0; i < v->pairs.n; i++) {
         char *path = picture_path(v, &v->pairs.pair[i], e);
-        int result = path ? check_free(path, e) : -1;
+        int result = path ? io_check_output(path, force, e) : -1;
         mem_free(path);
         if (result < 0)
             return -1;
@@ -203,8 +170,8 @@ static void load_mask(void *arg, int64_t i)
         fail_in(&m->e, m->path);
     mem_free(m->volume.data);
     m->volume.data = NULL;
-    for (int64_t at = 0; m->result == 0 && m->eval->map && at < volume_voxels(&m->volume); at++)
-        m->labels[at] = m->eval->map[m->labels[at]];
+    if (m->result == 0)
+        label_map_apply(m->labels, volume_voxels(&m->volume), m->eval->map, m->eval->n_map);
 }
 
 static int load_image(float **out, const struct eval *v, const struct pair *p,
@@ -304,8 +271,8 @@ static int eval_begin(struct eval *v, struct error *e)
     if (!c->member) /* an HDF5 file of the research layout keeps masks under this name */
         v->request.member = "label";
     v->options.protocol = (enum metric_protocol)c->protocol;
-    v->options.nsd_tolerance = c->nsd_mm;
-    if (c->label_map && parse_label_map(&v->map, c->label_map, e) < 0)
+    v->options.nsd_tolerance = c->nsd_tolerance;
+    if (label_map_parse(&v->map, &v->n_map, c->label_map, e) < 0)
         return -1;
     if (eval_pairs_find(&v->pairs, c, v->report, e) < 0)
         return -1;
@@ -325,12 +292,14 @@ static int score_all(struct eval *v, struct error *e)
     return result;
 }
 
-static int eval_print(const struct eval *v, struct error *e)
+/* Returns the exit code. */
+static int eval_print(const struct eval *v)
 {
-    if (v->c->csv && eval_write_csv(v->c->csv, v->cases, v->n_cases, &v->options, e) < 0)
-        return -1;
+    struct error e;
+    if (v->c->csv && eval_write_csv(v->c->csv, v->cases, v->n_cases, &v->options, &e) < 0)
+        return complain(&e);
     if (v->c->json)
-        return eval_print_json(v->cases, v->n_cases, &v->options, e);
+        return eval_print_json(v->cases, v->n_cases, &v->options);
     eval_print_table(v->cases, v->n_cases, &v->options);
     return 0;
 }
@@ -350,19 +319,17 @@ int verb_eval(struct config *c)
     struct eval v = {.c = c};
     struct error e = {.code = ERR_NONE};
     enum error_code problem = ERR_NONE;
-    int result = -1;
+    int code;
     if (eval_begin(&v, &e) < 0 || check_output(&v, &e) < 0)
-        goto out;
-    if (check_pairs(&v, &problem) > 0)
-        goto out;
-    if (pool_new(&v.pool, (int)c->threads, &e) < 0 ||
-        (c->pictures && io_make_folders(c->pictures, &e) < 0) || score_all(&v, &e) < 0 ||
-        metrics_align(v.cases, v.n_cases, &v.options, &e) < 0 || eval_print(&v, &e) < 0)
-        goto out;
-    result = 0;
-out:
+        code = complain(&e);
+    else if (check_pairs(&v, &problem) > 0)
+        code = (int)problem; /* told one by one */
+    else if (pool_new(&v.pool, (int)c->threads, &e) < 0 ||
+             (c->pictures && io_make_folders(c->pictures, &e) < 0) || score_all(&v, &e) < 0 ||
+             metrics_align(v.cases, v.n_cases, &v.options, &e) < 0)
+        code = complain(&e);
+    else
+        code = eval_print(&v);
     eval_end(&v);
-    if (problem)
-        return (int)problem;
-    return result < 0 ? complain(&e) : 0;
+    return code;
 }

@@ -1,38 +1,35 @@
 /* verb_info.c - `falx info FILE...`: what a file holds, as falx sees it. Describes anything decodable;
  * a file that is not gets its error line, and the others are still shown.
  */
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "cli/config.h"
 #include "volume/volume.h"
 
-static json_t *number(double x)
+static void to_json(struct js_out *o, const char *path, const struct volume *v,
+                    const struct volume_stats *s)
 {
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
-static json_t *to_json(const char *path, const struct volume *v, const struct volume_stats *s)
-{
-    char orientation[4], shown[4096];
+    char orientation[4];
     geometry_orientation(orientation, &v->geometry);
-    json_t *dims = json_array(), *spacing = json_array(), *affine = json_array();
-    for (int a = 0; a < v->n_dims; a++)
-        json_array_append_new(dims, json_integer(v->dims[a]));
-    for (int row = 0; row < 3; row++) {
-        json_t *line = json_array();
-        for (int col = 0; col < 4; col++)
-            json_array_append_new(line, number(v->geometry.affine[row][col]));
-        json_array_append_new(affine, line);
-        json_array_append_new(spacing, number(v->geometry.spacing_mm[row]));
-    }
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:I, s:f, s:f}", "path",
-                     text_escape(shown, sizeof shown, path), "format", v->format, "dtype",
-                     dtype_name(v->dtype), "dims", dims, "spacing_mm", spacing, "orientation",
-                     orientation, "orientation_known", v->geometry.known, "affine", affine, "min",
-                     number(s->min), "max", number(s->max), "mean", number(s->mean), "nan",
-                     (json_int_t)s->n_nan, "scl_slope", v->slope, "scl_inter", v->inter);
+    js_out_open(o, NULL, '{');
+    js_out_text(o, "path", path);
+    js_out_text(o, "format", v->format);
+    js_out_text(o, "dtype", dtype_name(v->dtype));
+    js_out_ints(o, "dims", v->dims, v->n_dims);
+    js_out_reals(o, "spacing_mm", v->geometry.spacing_mm, 3);
+    js_out_text(o, "orientation", orientation);
+    js_out_bool(o, "orientation_known", v->geometry.known);
+    js_out_open(o, "affine", '[');
+    for (int row = 0; row < 3; row++)
+        js_out_reals(o, NULL, v->geometry.affine[row], 4);
+    js_out_close(o, ']');
+    js_out_real(o, "scl_slope", v->slope);
+    js_out_real(o, "scl_inter", v->inter);
+    js_out_real(o, "min", s->min);
+    js_out_real(o, "max", s->max);
+    js_out_real(o, "mean", s->mean);
+    js_out_int(o, "nan", s->n_nan);
+    js_out_close(o, '}');
 }
 
 static void print_plain(const char *path, const struct volume *v, const struct volume_stats *s)
@@ -57,9 +54,10 @@ static void print_plain(const char *path, const struct volume *v, const struct v
 int verb_info(struct config *c)
 {
     int code = 0;
-    json_t *all = c->json ? json_array() : NULL;
+    struct js_out all = {0};
     struct volume_request r = config_request(c);
     r.describe = 1;
+    js_out_open(&all, NULL, '[');
     for (int i = 0; i < c->n_args; i++) {
         struct error e;
         struct volume v;
@@ -70,16 +68,17 @@ int verb_info(struct config *c)
             continue;
         }
         volume_measure(&s, &v);
-        if (all)
-            json_array_append_new(all, to_json(c->args[i], &v, &s));
+        if (c->json)
+            to_json(&all, c->args[i], &v, &s);
         else
             print_plain(c->args[i], &v, &s);
         volume_free(&v);
     }
-    if (all) {
-        json_dumpf(all, stdout, JSON_INDENT(2));
-        printf("\n");
-        json_decref(all);
+    js_out_close(&all, ']');
+    if (c->json) {
+        int printed = console_json(&all);
+        return code ? code : printed;
     }
+    mem_free(all.text);
     return code;
 }

@@ -1,33 +1,23 @@
 /* verb_phantom.c - `falx phantom OUT`: a synthetic, reproducible data set. */
-#include <pthread.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "cli/config.h"
 #include "phantom/phantom.h"
 
-static int default_labeled(const struct config *c)
-{
-    return c->cases < 4 ? (int)c->cases : 4; /* few labels, many scans: what falx is for */
-}
-
 static int options_from(struct phantom_options *o, const struct config *c, struct error *e)
 {
-    int64_t labeled = default_labeled(c);
+    int64_t labeled = c->cases < 4 ? c->cases : 4; /* few labels, many scans: what falx is for */
     if (c->labeled && parse_int(&labeled, c->labeled) < 0)
         return fail(e, ERR_CONFIG, "C02",
                     "--labeled %s, allowed a number: phantom makes its own list", c->labeled);
     if (labeled > c->cases)
         return fail(e, ERR_CONFIG, "C02", "--labeled %lld, allowed 0..%lld (--cases)",
                     (long long)labeled, (long long)c->cases);
-    *o = (struct phantom_options){.cases = (int)c->cases,
-                                  .labeled = (int)labeled,
-                                  .test = (int)c->test,
-                                  .size = {c->size[0], c->size[1], c->size[2]},
-                                  .classes = (int)c->classes,
-                                  .channels = (int)c->channels,
-                                  .seed = (uint64_t)c->seed,
-                                  .version = FALX_VERSION};
+    *o = (struct phantom_options){
+        .cases = (int)c->cases, .labeled = (int)labeled, .test = (int)c->test,
+        .size = {c->size[0], c->size[1], c->size[2]}, .classes = (int)c->classes,
+        .channels = (int)c->channels, .seed = (uint64_t)c->seed, .version = FALX_VERSION};
     if (phantom_layout(&o->layout, c->layout, e) < 0)
         return -1;
     return phantom_check(o, e);
@@ -36,10 +26,22 @@ static int options_from(struct phantom_options *o, const struct config *c, struc
 /* What a synthetic set consists of, in any layout. */
 static int is_ours(const char *name)
 {
-    static const char *const known[] = {
-        "images",       "labels",        "truth",      "imagesTr",    "labelsTr",
-        "imagesUn",     "imagesTs",      "labelsTs",   "Pancreas-CT", "TCIA_pancreas_labels",
-        "dataset.json", "datalist.json", "train.list", "test.list",   "phantom.json"};
+    static const char *const known[] = {"images",
+                                        "labels",
+                                        "truth",
+                                        "rough",
+                                        "imagesTr",
+                                        "labelsTr",
+                                        "imagesUn",
+                                        "imagesTs",
+                                        "labelsTs",
+                                        "Pancreas-CT",
+                                        "TCIA_pancreas_labels",
+                                        "dataset.json",
+                                        "datalist.json",
+                                        "train.list",
+                                        "test.list",
+                                        "phantom.json"};
     for (size_t n = 0; n < sizeof known / sizeof known[0]; n++)
         if (strcmp(name, known[n]) == 0)
             return 1;
@@ -87,18 +89,9 @@ static int claim_folder(const char *folder, int force, struct error *e)
     return rc;
 }
 
-struct counter {
-    pthread_mutex_t lock;
-    struct progress *progress;
-    int64_t done;
-};
-
-static void count_case(void *arg)
+static void show_progress(void *arg, int64_t n)
 {
-    struct counter *k = arg;
-    pthread_mutex_lock(&k->lock);
-    progress_at(k->progress, ++k->done);
-    pthread_mutex_unlock(&k->lock);
+    progress_at(arg, n);
 }
 
 int verb_phantom(struct config *c)
@@ -110,10 +103,9 @@ int verb_phantom(struct config *c)
     if (options_from(&o, c, &e) < 0 || claim_folder(folder, c->force, &e) < 0 ||
         pool_new(&pool, (int)c->threads, &e) < 0)
         return complain(&e);
-    struct counter k = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                        .progress = progress_begin(c, "phantom", o.cases + o.test)};
-    int rc = phantom_write(folder, &o, pool, count_case, &k, &e);
-    progress_end(k.progress);
+    struct progress *progress = progress_begin(c, "phantom", o.cases + o.test);
+    int rc = phantom_write(folder, &o, pool, show_progress, progress, &e);
+    progress_end(progress);
     pool_free(pool);
     if (rc < 0)
         return complain(&e);

@@ -6,71 +6,58 @@
 #include "prepare/prepare_set.h"
 
 /* One progress line for each of the two passes. */
-struct phases {
+struct passes {
     const struct config *config;
     struct progress *line;
-    char name[16];
+    const char *name;
 };
 
-static void show_progress(void *arg, const char *phase, int64_t done, int64_t total)
+static void show_progress(void *arg, const char *pass, int64_t done, int64_t total)
 {
-    struct phases *p = arg;
-    if (strcmp(p->name, phase) != 0) {
+    struct passes *p = arg;
+    if (p->name != pass) {
         progress_end(p->line);
-        p->line = progress_begin(p->config, phase, total);
-        snprintf(p->name, sizeof p->name, "%s", phase);
+        p->line = progress_begin(p->config, pass, total);
+        p->name = pass;
     }
     progress_at(p->line, done);
 }
 
-static void print_result(const struct config *c, const struct prepare_summary *s)
+static void print_result(const char *folder, const struct prepare_summary *s)
 {
     const struct recipe *r = &s->recipe;
-    if (c->quiet)
-        return;
-    printf("%s: %d cases by recipe %s: %d prepared, %d kept, %d left out", c->output, s->n_cases,
+    printf("%s: %d cases by recipe %s: %d prepared, %d kept, %d left out", folder, s->n_cases,
            r->name, s->n_made, s->n_kept, s->n_bad);
-    if (r->spacing_mm[0] > 0.0) {
+    if (r->spacing_mm[0] > 0.0)
         printf("; %.4g x %.4g x %.4g mm", r->spacing_mm[0], r->spacing_mm[1], r->spacing_mm[2]);
-    }
-    if (r->patch[0] > 0) {
+    if (r->patch[0] > 0)
         printf("; patch %lld,%lld,%lld", (long long)r->patch[0], (long long)r->patch[1],
                (long long)r->patch[2]);
-    }
     printf("\n");
 }
 
-static int prepare(const struct config *c, struct dataset *d, struct pool *pool, struct error *e)
+/* The exit code. */
+static int prepare(const struct config *c, const struct dataset *d, struct pool *pool,
+                   struct error *e)
 {
-    struct report *report = console_report(c);
-    struct phases phases = {.config = c};
+    struct passes passes = {.config = c};
     struct prepare_summary summary;
-    struct prepare_options o = {
-        .preset = c->preset ? c->preset : "auto",
-        .folder = c->output,
-        .version = FALX_VERSION,
-        .seed = (uint64_t)c->seed,
-        .nan = (enum nan_policy)c->nan,
-        .force = c->force,
-        .skip_bad = c->skip_bad,
-        .geometry_tolerance_mm = c->geometry_tolerance_mm,
-        .request = {.strict = c->strict,
-                    .allow_gaps = c->allow_gaps,
-                    .member = c->member,
-                    .limits = {(uint64_t)c->limit_voxels, (uint64_t)c->limit_bytes}},
-        .pool = pool,
-        .report = report,
-        .progress = show_progress,
-        .progress_arg = &phases};
+    struct prepare_options o = {.preset = c->preset ? c->preset : "auto", .folder = c->output,
+                                .version = FALX_VERSION, .seed = (uint64_t)c->seed,
+                                .nan = (enum nan_policy)c->nan, .force = c->force,
+                                .skip_bad = c->skip_bad, .request = config_request(c),
+                                .pool = pool, .report = console_report(c),
+                                .progress = show_progress, .progress_arg = &passes};
     if (d->note[0])
-        report_line(report, REPORT_NOTE, d->root, NULL, "%s", d->note);
+        report_line(o.report, REPORT_NOTE, d->root, NULL, "%s", d->note);
     int status = prepare_set(&summary, d, &o, e);
-    progress_end(phases.line);
+    progress_end(passes.line);
     if (status < 0)
         return complain(e);
     if (summary.n_bad > 0 && !c->skip_bad)
         return ERR_DATA; /* each was told in a line of its own */
-    print_result(c, &summary);
+    if (!c->quiet)
+        print_result(c->output, &summary);
     return 0;
 }
 
@@ -79,17 +66,15 @@ int verb_prepare(struct config *c)
     struct error e = {.code = ERR_NONE};
     struct dataset d = {0};
     struct pool *pool = NULL;
-    struct dataset_options o = {.follow = c->follow,
-                                .labeled = c->labeled,
-                                .label_map = c->label_map,
-                                .seed = (uint64_t)c->seed,
+    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled,
+                                .label_map = c->label_map, .seed = (uint64_t)c->seed,
+                                .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
-    int code = 0;
-    if (pool_new(&pool, (int)c->threads, &e) < 0 || dataset_open(&d, c->args[0], &o, &e) < 0) {
+    int code;
+    if (pool_new(&pool, (int)c->threads, &e) < 0 || dataset_open(&d, c->args[0], &o, &e) < 0)
         code = complain(&e);
-    } else {
+    else
         code = prepare(c, &d, pool, &e);
-    }
     dataset_free(&d);
     pool_free(pool);
     return code;

@@ -1,11 +1,12 @@
-/* align.c - Pancreas-CT: DICOM scans, and labels as NIfTI files with axes of their own. See align.h.
+/* align.c - Pancreas-CT: DICOM scans, and labels as NIfTI files with axes of their own.
  *
- * The published scripts read a scan as [row, column, slice] and exchange axes 0 and 1 of the label, so the
- * label file counts [column, row, slice]. A NIfTI made from the DICOM series counts [column, row from
- * below, slice], perhaps with the slices the other way round. Of the 16 ways to exchange and reverse,
- *   - the one whose voxels lie where the image's lie is taken, if the label's header knows where it is;
- *   - else the one that puts most label voxels on soft tissue. The pancreas is an organ of 30 to 150 HU
- *     between fat, gas and bone: turned the wrong way a label meets a good part of those.
+ * The published scripts read a scan as [row, column, slice] and exchange axes 0 and 1 of the label,
+ * so the label file counts [column, row, slice]. A NIfTI made from the DICOM series counts [column,
+ * row from below, slice], perhaps with the slices the other way round. Of the 16 ways to exchange
+ * and reverse,
+ *   - the one whose voxels lie where the image's lie is taken, if the label's header knows it;
+ *   - else the one that puts most label voxels on soft tissue. The pancreas is an organ of 30 to
+ *     150 HU between fat, gas and bone: turned the wrong way a label meets many of those.
  */
 #include "data/align.h"
 
@@ -75,7 +76,8 @@ static int by_position(const struct volume *label, const struct volume *image)
 }
 
 /* How many label voxels lie on tissue if turned this way. */
-static int64_t on_tissue(const struct way *w, const struct volume *label, const struct volume *image)
+static int64_t on_tissue(const struct way *w, const struct volume *label,
+                         const struct volume *image)
 {
     const label_t *classes = label->data;
     int64_t step[3] = {1, image->dims[0], image->dims[0] * image->dims[1]};
@@ -120,7 +122,8 @@ int align_label(struct volume *label, const struct volume *image, struct error *
     if (n < 0)
         return fail(e, ERR_DATA, "L02", "%lldx%lldx%lld voxels, the image has %lldx%lldx%lld",
                     (long long)label->dims[0], (long long)label->dims[1], (long long)label->dims[2],
-                    (long long)image->dims[0], (long long)image->dims[1], (long long)image->dims[2]);
+                    (long long)image->dims[0], (long long)image->dims[1],
+                    (long long)image->dims[2]);
     struct way w = way_number(n);
     struct volume moved;
     if (volume_permute(&moved, label, w.axis, w.flip, e) < 0)

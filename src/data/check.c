@@ -1,10 +1,10 @@
 /* check.c - one case after the other: read, measure, compare image with label. See check.h.
  *
  *     header -> wait until the budget has room -> image -> values, hash, landmarks -> free
- *                                              -> label -> grid, classes, copy of the image? -> free
+ *                                              -> label -> grid, classes, copy of the image?
  *
- * Threads take cases as they come. What a case says is collected and told afterwards in case order, so
- * the output does not depend on threads. What concerns several cases is in check_set.c.
+ * Threads take cases as they come. What a case says is collected and told afterwards in case order,
+ * so the output does not depend on threads. What concerns several cases is in check_set.c.
  */
 #include "data/check.h"
 
@@ -16,26 +16,29 @@
 #include "base/io.h"
 #include "data/check_set.h"
 
-/* ---- what a case has to say ---------------------------------------------------------------------- */
+/* ---- what a case has to say ------------------------------------------------------------------ */
 
-static void keep_line(struct report *r, enum report_kind kind, const char *text)
+void told_keep(struct report *r, enum report_kind kind, const char *text)
 {
     struct told *t = (struct told *)r;
+    if (t->next && kind != REPORT_NOTE)
+        report_line(t->next, kind, NULL, NULL, "%s", text);
     struct told_line *grown = mem_resize(NULL, t->line, (size_t)t->n + 1, sizeof *grown);
     if (!grown)
         return; /* the counts of the report still tell */
     t->line = grown;
-    t->line[t->n].kind = kind;
-    t->line[t->n].text = mem_string(NULL, text);
+    t->line[t->n] = (struct told_line){kind, mem_string(NULL, text)};
     t->n += t->line[t->n].text != NULL;
 }
 
-static void tell_error(struct told *t, const struct error *e)
+void told_free(struct told *t)
 {
-    report_line(&t->report, REPORT_PROBLEM, NULL, *e->id ? e->id : NULL, "%s", e->text);
+    for (int i = 0; i < t->n; i++)
+        mem_free(t->line[i].text);
+    mem_free(t->line);
 }
 
-/* ---- memory in use by all threads ------------------------------------------------------------------ */
+/* ---- memory in use by all threads ------------------------------------------------------------ */
 
 /* Volumes being looked at take about this much together, or one case does. */
 static const uint64_t budget_bytes = (uint64_t)2 << 30;
@@ -57,11 +60,11 @@ static void gate_leave(struct gate *g, uint64_t bytes)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- image ------------------------------------------------------------------------------------------ */
+/* ---- image ----------------------------------------------------------------------------------- */
 
 /* Every channel must give numbers; the first one is hashed and searched for landmarks. */
-static int look_at_values(struct check_case *c, struct landmarks *points, const struct volume *image,
-                          enum nan_policy nan, struct error *e)
+static int look_at_values(struct check_case *c, struct landmarks *points,
+                          const struct volume *image, enum nan_policy nan, struct error *e)
 {
     for (int64_t channel = c->channels - 1; channel >= 0; channel--) {
         float *values;
@@ -99,11 +102,12 @@ static int look_at_image(struct check_job *j, int i, const struct volume *image,
     if (look_at_values(c, &j->points[i], image, j->o->nan, e) < 0)
         return fail_in(e, path);
     if (c->constant && volume_voxels(image) > 1)
-        report_line(&j->told[i].report, REPORT_WARNING, path, "N38", "every voxel is %.6g", c->min);
+        report_line(&j->told[i].report, REPORT_WARNING, path, "N38",
+                    "constant: every voxel is %.6g", c->min);
     return 0;
 }
 
-/* ---- label ------------------------------------------------------------------------------------------ */
+/* ---- label ----------------------------------------------------------------------------------- */
 
 /* A label that equals its image voxel for voxel was copied by mistake. */
 static int is_copy(const struct volume *label, const struct volume *image)
@@ -135,8 +139,8 @@ static int count_classes(struct check_case *c, const struct volume *label, struc
 }
 
 /* The first voxel of a class that may not be, its count, and what to do about it [L04]. */
-static int refuse_class(const struct check_case *c, const struct volume *label, int class, int allowed,
-                        struct error *e)
+static int refuse_class(const struct check_case *c, const struct volume *label, int class,
+                        int allowed, struct error *e)
 {
     const label_t *classes = label->data;
     int64_t at = 0, n = volume_voxels(label);
@@ -147,8 +151,9 @@ static int refuse_class(const struct check_case *c, const struct volume *label, 
     char hint[64];
     snprintf(hint, sizeof hint, allowed ? "allowed 0..%d" : "not declared; see --label-map %d=1",
              allowed ? allowed - 1 : class);
-    return fail(e, ERR_DATA, "L04", "label value %d in %lld voxels, first at (%lld, %lld, %lld); %s",
-                class, (long long)c->voxels[class], (long long)i, (long long)j, (long long)k, hint);
+    return fail(e, ERR_DATA, "L04",
+                "label value %d in %lld voxels, first at (%lld, %lld, %lld); %s", class,
+                (long long)c->voxels[class], (long long)i, (long long)j, (long long)k, hint);
 }
 
 static int look_at_label(struct check_job *j, int i, const struct volume *image,
@@ -165,21 +170,25 @@ static int look_at_label(struct check_job *j, int i, const struct volume *image,
         fail(e, ERR_DATA, "L08", "every label voxel equals the image: a copy of it?");
     else if (declared && c->n_classes > declared)
         refuse_class(c, label, c->n_classes - 1, declared, e);
-    else if (!declared && c->n_classes == 256) /* the usual number for "ignore", or for "the organ" */
+    else if (!declared &&
+             c->n_classes == 256) /* the usual number for "ignore", or for "the organ" */
         refuse_class(c, label, 255, 0, e);
     else {
         if (c->n_classes == 1)
-            report_line(&j->told[i].report, REPORT_WARNING, of->label, "L07", "the label is all background");
+            report_line(&j->told[i].report, REPORT_WARNING, of->label, "L07",
+                        "the label is all background");
         return 0;
     }
     return fail_in(e, of->label);
 }
 
-/* ---- one case --------------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------- */
 
-/* Bytes that looking at a case takes: stored voxels, their floats, the label in two forms. For a folder
- * of DICOM slices the header costs as much as the whole; a CT of 512x512x400 stands for it. */
-static int bytes_for(uint64_t *bytes, struct check_job *j, const struct data_case *c, struct error *e)
+/* Bytes that looking at a case takes: stored voxels, their floats, the label in two forms. For a
+ * folder of DICOM slices the header costs as much as the whole; a CT of 512x512x400 stands for it.
+ */
+static int bytes_for(uint64_t *bytes, struct check_job *j, const struct data_case *c,
+                     struct error *e)
 {
     struct volume header = {.dtype = DTYPE_I16, .dims = {512, 512, 400, 1, 1, 1, 1}};
     struct volume_request request = j->o->request;
@@ -210,7 +219,8 @@ static int look_at_case(struct check_job *j, int i, struct error *e)
     struct volume_request request = j->o->request;
     struct volume image = {0}, label = {0};
     int result = -1;
-    request.report = j->d->layout == LAYOUT_H5 ? NULL : &j->told[i].report; /* one line for all of them */
+    request.report =
+        j->d->layout == LAYOUT_H5 ? NULL : &j->told[i].report; /* one line for all of them */
     if (dataset_load_image(&image, j->d, c, &request, e) < 0 || look_at_image(j, i, &image, e) < 0)
         goto out;
     if (c->label && (dataset_load_label(&label, j->d, c, &request, e) < 0 ||
@@ -230,7 +240,7 @@ static void check_one(void *arg, int64_t i)
     uint64_t bytes;
     const struct data_case *c = &j->d->cases[i];
     int result = 0;
-    j->told[i].report.line = keep_line;
+    j->told[i].report.line = told_keep;
     for (int k = 0; k < c->n_images && result == 0; k++)
         result = is_there(c->images[k], &e);
     if (result == 0)
@@ -244,7 +254,7 @@ static void check_one(void *arg, int64_t i)
     }
     if (result < 0) {
         j->out->cases[i].bad = e.code;
-        tell_error(&j->told[i], &e);
+        report_line(&j->told[i].report, REPORT_PROBLEM, NULL, *e.id ? e.id : NULL, "%s", e.text);
     }
     if (j->o->done) {
         pthread_mutex_lock(&j->gate.lock);
@@ -253,7 +263,7 @@ static void check_one(void *arg, int64_t i)
     }
 }
 
-/* ---- all cases -------------------------------------------------------------------------------------- */
+/* ---- all cases ------------------------------------------------------------------------------- */
 
 /* Tells what the cases had to say. With skip_bad a bad case is a warning and no more. */
 static void tell_all(struct check_job *j)
@@ -272,21 +282,14 @@ static void tell_all(struct check_job *j)
     }
 }
 
-static void free_told(struct told *t, int n)
-{
-    for (int i = 0; i < n && t; i++) {
-        for (int k = 0; k < t[i].n; k++)
-            mem_free(t[i].line[k].text);
-        mem_free(t[i].line);
-    }
-    mem_free(t);
-}
-
 int check_dataset(struct check_result *out, const struct dataset *d, const struct check_options *o,
                   struct error *e)
 {
-    struct check_job j = {.out = out, .d = d, .o = o,
-                          .gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}};
+    struct check_job j = {
+        .out = out,
+        .d = d,
+        .o = o,
+        .gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}};
     int result = -1;
     size_t n = (size_t)d->n_cases;
     memset(out, 0, sizeof *out);
@@ -300,9 +303,11 @@ int check_dataset(struct check_result *out, const struct dataset *d, const struc
     tell_all(&j);
     result = check_set(&j, e);
 out:
-    free_told(j.told, d->n_cases);
+    for (int i = 0; i < d->n_cases && j.told; i++)
+        told_free(&j.told[i]);
     for (int i = 0; i < d->n_cases && j.points; i++)
         mem_free(j.points[i].point);
+    mem_free(j.told);
     mem_free(j.points);
     if (result < 0)
         check_free(out);
@@ -318,16 +323,4 @@ void check_free(struct check_result *r)
     mem_free(r->cases_with);
     mem_free(r->twins);
     memset(r, 0, sizeof *r);
-}
-
-int check_drop_bad(struct dataset *d, const struct check_result *r, struct error *e)
-{
-    char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
-    if (!keep)
-        return -1;
-    for (int i = 0; i < d->n_cases; i++)
-        keep[i] = r->cases[i].bad == ERR_NONE;
-    dataset_keep(d, keep);
-    mem_free(keep);
-    return 0;
 }

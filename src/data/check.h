@@ -1,7 +1,8 @@
 /* check.h - looks at every voxel of a data set before anything trains on it.
  *
- * Cases are read one a thread, measured and forgotten; what is kept of a case is a few hundred numbers.
- * Everything found goes to the report in the order of the cases, whatever the number of threads.
+ * Cases are read one a thread, measured and forgotten; what is kept of a case is a few hundred
+ * numbers. Everything found goes to the report in the order of the cases, whatever the number of
+ * threads. Lines of the kind REPORT_NOTE tell which fallbacks training will take [L10].
  */
 #ifndef FALX_CHECK_H
 #define FALX_CHECK_H
@@ -33,13 +34,6 @@ struct check_case {
     uint64_t hash;            /* of the first channel's shape and values */
 };
 
-struct check_twin {           /* two cases that are one scan */
-    int a, b;                 /* a < b */
-    int exact;                /* 1: the very same voxels */
-    int32_t offset[3];        /* else: voxel of b = voxel of a + offset */
-    int shared;               /* else: landmarks that agree */
-};
-
 struct check_result {
     struct check_case *cases; /* as many and in the order of the data set */
     int n_cases;
@@ -48,18 +42,27 @@ struct check_result {
     int n_classes;            /* declared or found */
     int64_t *voxels;          /* of each class over all labels */
     int *cases_with;          /* labelled training cases that hold each class */
-    struct check_twin *twins;
+    struct twin *twins;       /* cases that are one scan */
     int n_twins;
-    char notes[4][160];       /* fallbacks that training will take [L10] */
-    int n_notes;
 };
 
-/* 0 even if problems were found: they are in out->code and went to the report. -1 if the check itself
- * could not be done (memory). */
+/* 0 even if problems were found: they are in out->code and went to the report. -1 if the check
+ * itself could not be done (memory). */
 int check_dataset(struct check_result *out, const struct dataset *d, const struct check_options *o,
                   struct error *e);
 void check_free(struct check_result *r); /* zeroed ones are fine */
-/* --skip-bad: takes the bad cases out of the data set. */
-int check_drop_bad(struct dataset *d, const struct check_result *r, struct error *e);
+
+/* A listener that keeps every line and passes it on. Start it with { .report.line = told_keep }. */
+struct told {
+    struct report report; /* first: the listener is found from it */
+    struct report *next;  /* hears every line too, but notes; may be NULL */
+    struct told_line {
+        enum report_kind kind;
+        char *text;
+    } *line;
+    int n;
+};
+void told_keep(struct report *r, enum report_kind kind, const char *text);
+void told_free(struct told *t);
 
 #endif

@@ -1,12 +1,11 @@
 /* check_set.c - what shows only when cases are seen together. See check.h.
  *
- * Twins: equal hashes are the very same voxels; landmarks find the same scan cropped or scaled otherwise.
- * A scan that is in training and, voxel for voxel, in the test set makes every score a lie: refused. The
- * rest is a warning: the user may know.
+ * Twins: equal hashes are the very same voxels; landmarks find the same scan cropped or scaled
+ * otherwise. A scan that is in training and, voxel for voxel, in the test set makes every score a
+ * lie: refused. The rest is a warning: the user may know.
  */
 #include "data/check_set.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,46 +16,29 @@ static void problem(struct check_job *j)
         j->out->code = ERR_DATA;
 }
 
-static void note(struct check_result *r, const char *fmt, ...) PRINTF(2, 3);
-static void note(struct check_result *r, const char *fmt, ...)
-{
-    if (r->n_notes == (int)(sizeof r->notes / sizeof r->notes[0]))
-        return;
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(r->notes[r->n_notes++], sizeof r->notes[0], fmt, args);
-    va_end(args);
-}
-
-/* ---- channels ------------------------------------------------------------------------------------- */
+/* ---- channels -------------------------------------------------------------------------------- */
 
 static void check_channels(struct check_job *j)
 {
-    int first = -1;
     int64_t wanted = j->d->n_channels;
+    char who[128] = "dataset.json";
     for (int i = 0; i < j->d->n_cases; i++) {
         const struct check_case *c = &j->out->cases[i];
-        const struct data_case *of = &j->d->cases[i];
         if (c->bad)
             continue;
-        if (first < 0 && !wanted) {
+        if (!wanted) {
             wanted = c->channels;
-            first = i;
+            snprintf(who, sizeof who, "case \"%.100s\"", j->d->cases[i].name);
         } else if (c->channels != wanted) {
-            char other[128];
-            if (first >= 0)
-                snprintf(other, sizeof other, "case \"%.100s\"", j->d->cases[first].name);
-            else
-                snprintf(other, sizeof other, "dataset.json");
-            report_line(j->o->report, REPORT_PROBLEM, of->images[0], "L14",
+            report_line(j->o->report, REPORT_PROBLEM, j->d->cases[i].images[0], "L14",
                         "%lld channel%s, %s has %lld", (long long)c->channels,
-                        c->channels == 1 ? "" : "s", other, (long long)wanted);
+                        c->channels == 1 ? "" : "s", who, (long long)wanted);
             problem(j);
         }
     }
 }
 
-/* ---- classes -------------------------------------------------------------------------------------- */
+/* ---- classes --------------------------------------------------------------------------------- */
 
 static int sum_classes(struct check_job *j, struct error *e)
 {
@@ -97,7 +79,7 @@ static void check_classes(struct check_job *j)
     }
 }
 
-/* ---- twins ---------------------------------------------------------------------------------------- */
+/* ---- twins ----------------------------------------------------------------------------------- */
 
 static int by_hash(const void *p, const void *q)
 {
@@ -110,32 +92,24 @@ static int by_hash(const void *p, const void *q)
 
 static int by_cases(const void *p, const void *q)
 {
-    const struct check_twin *x = p, *y = q;
+    const struct twin *x = p, *y = q;
     if (x->a != y->a)
         return x->a < y->a ? -1 : 1;
-    if (x->b != y->b)
-        return x->b < y->b ? -1 : 1;
-    return y->exact - x->exact;
+    return (x->b > y->b) - (x->b < y->b);
 }
 
-/* Equal hashes: each case with the one before it in case order, and with the first test case if that is
- * on the other side. So n copies give about n lines, and no leak is missed. Answers how many were written
- * to `out`, which has room for 2 a case. */
-static int exact_twins(struct check_twin *out, const struct check_case **sorted, int n,
-                       const struct check_job *j)
+/* Equal hashes: each case with the first of its kind. Training cases come before test cases, so a
+ * case on both sides always shows. Answers how many were written to `out`. */
+static int exact_twins(struct twin *out, const struct check_case **sorted, int n,
+                       const struct check_case *cases)
 {
-    int found = 0;
-    for (int i = 0, next; i < n; i = next) {
-        for (next = i + 1; next < n && sorted[next]->hash == sorted[i]->hash; next++)
-            continue;
-        int first = (int)(sorted[i] - j->out->cases);
-        for (int k = i + 1; k < next; k++) {
-            int a = (int)(sorted[k - 1] - j->out->cases), b = (int)(sorted[k] - j->out->cases);
-            out[found++] = (struct check_twin){.a = a, .b = b, .exact = 1};
-            if (j->d->cases[a].split == j->d->cases[b].split && a != first &&
-                j->d->cases[first].split != j->d->cases[b].split)
-                out[found++] = (struct check_twin){.a = first, .b = b, .exact = 1};
-        }
+    int found = 0, first = 0;
+    for (int i = 1; i < n; i++) {
+        if (sorted[i]->hash != sorted[first]->hash)
+            first = i;
+        else
+            out[found++] = (struct twin){
+                .a = (int)(sorted[first] - cases), .b = (int)(sorted[i] - cases), .exact = 1};
     }
     return found;
 }
@@ -151,20 +125,15 @@ static int find_twins(struct check_job *j, struct error *e)
     for (int i = 0; i < r->n_cases; i++)
         if (!r->cases[i].bad && !r->cases[i].constant)
             sorted[n++] = &r->cases[i];
-    if (n)
-        qsort(sorted, (size_t)n, sizeof *sorted, by_hash);
-    r->twins = mem_alloc(e, 2 * (size_t)n + (size_t)n_near, sizeof *r->twins);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_hash);
+    r->twins = mem_alloc(e, (size_t)n + (size_t)n_near, sizeof *r->twins);
     if (!r->twins)
         goto out;
-    r->n_twins = exact_twins(r->twins, sorted, n, j);
+    r->n_twins = exact_twins(r->twins, sorted, n, r->cases);
     for (int i = 0; i < n_near; i++)
-        if (r->cases[near[i].a].hash != r->cases[near[i].b].hash) {
-            struct check_twin *t = &r->twins[r->n_twins++];
-            *t = (struct check_twin){.a = near[i].a, .b = near[i].b, .shared = near[i].shared};
-            memcpy(t->offset, near[i].offset, sizeof t->offset);
-        }
-    if (r->n_twins)
-        qsort(r->twins, (size_t)r->n_twins, sizeof *r->twins, by_cases);
+        if (r->cases[near[i].a].hash != r->cases[near[i].b].hash)
+            r->twins[r->n_twins++] = near[i];
+    qsort(r->twins, (size_t)r->n_twins, sizeof *r->twins, by_cases);
     result = 0;
 out:
     mem_free(sorted);
@@ -180,21 +149,22 @@ static const char *role(const struct data_case *c)
 static void tell_twins(struct check_job *j)
 {
     for (int i = 0; i < j->out->n_twins; i++) {
-        const struct check_twin *t = &j->out->twins[i];
+        const struct twin *t = &j->out->twins[i];
         const struct data_case *a = &j->d->cases[t->a], *b = &j->d->cases[t->b];
         int leak = t->exact && a->split != b->split;
         char how[100] = "the same voxels as";
         if (!t->exact)
-            snprintf(how, sizeof how, "the same scan, moved by (%d, %d, %d) voxels, as", t->offset[0],
-                     t->offset[1], t->offset[2]);
+            snprintf(how, sizeof how, "the same scan, moved by (%d, %d, %d) voxels, as",
+                     t->offset[0], t->offset[1], t->offset[2]);
         report_line(j->o->report, leak ? REPORT_PROBLEM : REPORT_WARNING, b->images[0], "L09",
-                    "%s case \"%.60s\" is %s %s case \"%.60s\"", role(b), b->name, how, role(a), a->name);
+                    "%s case \"%.60s\" is %s %s case \"%.60s\"", role(b), b->name, how, role(a),
+                    a->name);
         if (leak)
             problem(j);
     }
 }
 
-/* ---- what training will do ----------------------------------------------------------------------- */
+/* ---- what training will do ------------------------------------------------------------------- */
 
 static void check_patch(struct check_job *j)
 {
@@ -210,29 +180,35 @@ static void check_patch(struct check_job *j)
     if (!smaller)
         return;
     const struct check_case *c = &j->out->cases[least];
-    report_line(j->o->report, REPORT_WARNING, j->d->cases[least].images[0], "C03",
-                "%lldx%lldx%lld voxels, less than the patch of %lldx%lldx%lld: %d such volume%s will be "
-                "padded", (long long)c->dims[0], (long long)c->dims[1], (long long)c->dims[2],
-                (long long)p[0], (long long)p[1], (long long)p[2], smaller, smaller == 1 ? "" : "s");
+    report_line(
+        j->o->report, REPORT_WARNING, j->d->cases[least].images[0], "C03",
+        "%lldx%lldx%lld voxels, less than the patch of %lldx%lldx%lld: %d such volume%s will be "
+        "padded",
+        (long long)c->dims[0], (long long)c->dims[1], (long long)c->dims[2], (long long)p[0],
+        (long long)p[1], (long long)p[2], smaller, smaller == 1 ? "" : "s");
 }
 
 static void check_batch(struct check_job *j)
 {
+    struct report *r = j->o->report;
     int labeled = dataset_count(j->d, SPLIT_TRAIN, 1), rest = dataset_count(j->d, SPLIT_TRAIN, 0);
     if (labeled == 0)
-        note(j->out, "no labelled training case: only for predicting");
+        report_line(r, REPORT_NOTE, NULL, NULL, "no labelled training case: only for predicting");
     else if (rest == 0)
-        note(j->out, "no unlabelled training case: batches are drawn from labelled ones only");
+        report_line(r, REPORT_NOTE, NULL, NULL,
+                    "no unlabelled training case: batches are drawn from labelled ones only");
     if (labeled > 0 && labeled < j->o->labeled_batch)
-        note(j->out, "%d labelled case%s for %lld in a batch: cases will repeat within a batch", labeled,
-             labeled == 1 ? "" : "s", (long long)j->o->labeled_batch);
+        report_line(r, REPORT_NOTE, NULL, NULL,
+                    "%d labelled case%s for %lld in a batch: cases will repeat within a batch",
+                    labeled, labeled == 1 ? "" : "s", (long long)j->o->labeled_batch);
 }
 
 int check_set(struct check_job *j, struct error *e)
 {
     if (j->d->layout == LAYOUT_H5)
-        report_line(j->o->report, REPORT_WARNING, j->d->root, NULL,
-                    "HDF5 names no spacing or orientation: 1 mm and identity assumed for all cases");
+        report_line(
+            j->o->report, REPORT_WARNING, j->d->root, NULL,
+            "HDF5 names no spacing or orientation: 1 mm and identity assumed for all cases");
     check_channels(j);
     if (sum_classes(j, e) < 0)
         return -1;

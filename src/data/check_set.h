@@ -6,16 +6,6 @@
 
 #include "data/check.h"
 
-struct told_line {
-    enum report_kind kind;
-    char *text;
-};
-struct told { /* what one case had to say */
-    struct report report; /* first: the listener is found from it */
-    struct told_line *line;
-    int n;
-};
-
 struct gate { /* lets cases in while their bytes fit the budget */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -32,7 +22,8 @@ struct check_job {
     int64_t n_done;           /* under gate.lock */
 };
 
-/* What concerns several cases: channel counts [L14], classes [L07], twins [L09], patch and batch [L10]. */
+/* What concerns several cases: channel counts [L14], classes [L07], twins [L09], patch and batch
+ * [L10]. */
 int check_set(struct check_job *j, struct error *e);
 
 #endif

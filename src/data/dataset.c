@@ -1,4 +1,4 @@
-/* dataset.c - opening a data set: recognise, order, check names, map and hide labels. See dataset.h.
+/* dataset.c - opening a data set: recognise, order, check names, map and hide labels.
  *
  *     recognisers (layouts*.c, pairs.c), in turn, until one says "mine"
  *       -> train.list and test.list, if there (lists.c)
@@ -25,22 +25,17 @@ const char *layout_name(enum layout l)
     return name[l];
 }
 
-/* ---- label maps -------------------------------------------------------------------------------- */
+/* ---- label maps ------------------------------------------------------------------------------ */
 
-/* One "255=1" of n bytes. */
-static int parse_pair(int pair[2], const char *text, size_t n)
+/* One "255=1", which is cut in two. */
+static int parse_pair(int pair[2], char *text)
 {
-    char copy[32];
-    if (n >= sizeof copy)
-        return -1;
-    memcpy(copy, text, n);
-    copy[n] = '\0';
-    char *equal = strchr(copy, '=');
     int64_t from, to;
-    if (!equal)
+    char *right = strchr(text, '=');
+    if (!right)
         return -1;
-    *equal = '\0';
-    if (parse_int(&from, copy) < 0 || parse_int(&to, equal + 1) < 0 || from < 0 || from > UINT16_MAX ||
+    *right++ = '\0';
+    if (parse_int(&from, text) < 0 || parse_int(&to, right) < 0 || from < 0 || from > UINT16_MAX ||
         to < 0 || to > UINT16_MAX)
         return -1;
     pair[0] = (int)from;
@@ -54,28 +49,28 @@ int label_map_parse(int (**out)[2], int *n, const char *text, struct error *e)
     *n = 0;
     if (!text)
         return 0;
-    size_t pairs = 1;
-    for (const char *p = text; *p; p++)
-        pairs += *p == ',';
-    int (*map)[2] = mem_alloc(e, pairs, sizeof *map);
-    if (!map)
+    char *copy = mem_string(e, text);
+    int(*map)[2] =
+        mem_alloc(e, strlen(text) / 4 + 1, sizeof *map); /* the shortest pair is "1=2," */
+    int bad = !copy || !map, count = 0;
+    for (char *p = copy, *next; p && !bad; p = next, count++) {
+        next = strchr(p, ',');
+        if (next)
+            *next++ = '\0';
+        bad = parse_pair(map[count], p) < 0;
+        for (int i = 0; i < count && !bad; i++)
+            bad = map[i][0] == map[count][0]; /* one value, one meaning */
+        if (bad)
+            fail(e, ERR_CONFIG, "C02",
+                 "--label-map \"%.60s\": expected IN=OUT,... of 0..65535, each IN once", text);
+    }
+    mem_free(copy);
+    if (bad) {
+        mem_free(map);
         return -1;
-    for (const char *p = text; p;) {
-        size_t length = strcspn(p, ",");
-        int *pair = map[*n];
-        int bad = parse_pair(pair, p, length);
-        for (int i = 0; i < *n && !bad; i++)
-            bad = map[i][0] == pair[0]; /* one value, one meaning */
-        if (bad) {
-            mem_free(map);
-            *n = 0;
-            return fail(e, ERR_CONFIG, "C02", "--label-map \"%.60s\": expected IN=OUT,... of 0..65535, "
-                        "each IN once", text);
-        }
-        (*n)++;
-        p = p[length] == ',' ? p + length + 1 : NULL;
     }
     *out = map;
+    *n = count;
     return 0;
 }
 
@@ -91,21 +86,19 @@ void label_map_apply(label_t *labels, int64_t n, int (*map)[2], int n_map)
             }
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
-
-static const layout_open recognisers[] = {
-    layout_open_prepared, layout_open_json, layout_open_plain, layout_open_pancreas, layout_open_la,
-    layout_open_h5
-};
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int recognise(struct opening *w, struct error *e)
 {
-    for (size_t i = 0; i < sizeof recognisers / sizeof *recognisers; i++) {
-        int result = recognisers[i](w, e);
-        if (result)
-            return result < 0 ? -1 : 0;
-    }
-    fail(e, ERR_DATA, "L01", "no data set recognised (looked for prepared.json, dataset.json, images/, "
+    static const layout_open recognisers[] = {layout_open_json, layout_open_plain,
+                                              layout_open_pancreas, layout_open_la, layout_open_h5};
+    int result = w->json ? 0 : layout_open_prepared(w, e);
+    for (int i = 0; result == 0 && i < (w->json ? 1 : 5); i++)
+        result = recognisers[i](w, e);
+    if (result)
+        return result < 0 ? -1 : 0;
+    fail(e, ERR_DATA, "L01",
+         "no data set recognised (looked for prepared.json, dataset.json, images/, "
          "imagesTr/, PANCREAS_0001/, CASE/lgemri.nrrd, *.h5)");
     return fail_in(e, w->d->root);
 }
@@ -178,7 +171,8 @@ static int read_label_map(struct dataset *d, const char *text, struct error *e)
     return label_map_parse(&d->label_map, &d->n_label_map, text, e);
 }
 
-int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o, struct error *e)
+int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
+                 struct error *e)
 {
     static const struct dataset_options none = {.seed = 1337};
     struct opening w = {.d = out, .o = o ? o : &none};

@@ -1,17 +1,20 @@
 /* dataset.h - a folder recognised as a set of cases.
  *
- * A case is one patient's scan: one or more image files (channels) and, perhaps, a label file. Opening a
- * data set looks only at names and json; volumes are read by dataset_load_* or checked by check.h.
+ * A case is one patient's scan: one or more image files (channels) and, perhaps, a label file.
+ * Opening a data set looks only at names and json; volumes are read by dataset_load_* or checked by
+ * check.h.
  *
  *     files on disk -> dataset_open (names, order, split, which labels may be seen)
- *                   -> check_dataset (every file, before anything trains) -> dataset_load_* (voxels)
+ *                   -> check_dataset (every file, before anything trains)
+ *                   -> dataset_load_* (voxels)
  *
  * A data set that `falx prepare` wrote is described by its prepared.json:
  *     { "recipe": "auto", "classes": ["background", "organ"],
  *       "cases": [ { "name": "a", "split": "train", "images": ["images/a.nii.gz"],
  *                    "label": "labels/a.nii.gz" } ] }
- * Paths are relative to the folder, `label` is absent or null for unlabelled cases, `split` is "train"
- * (if absent) or "test", `classes` may be absent, and further keys belong to the preparation.
+ * Paths are relative to the folder, `label` is absent or null for unlabelled cases, `split` is
+ * "train" (if absent) or "test", `classes` may be absent, and further keys belong to the
+ * preparation.
  */
 #ifndef FALX_DATASET_H
 #define FALX_DATASET_H
@@ -20,9 +23,9 @@
 #include "volume/volume.h"
 
 enum layout {
-    LAYOUT_PLAIN,    /* images/ labels/ [train.list test.list], or imagesTr/ labelsTr/ without json */
-    LAYOUT_NNUNET,   /* dataset.json of nnU-Net v2 */
-    LAYOUT_MSD,      /* dataset.json of the Medical Segmentation Decathlon */
+    LAYOUT_PLAIN,  /* images/ labels/ [train.list test.list], or imagesTr/ labelsTr/ without json */
+    LAYOUT_NNUNET, /* dataset.json of nnU-Net v2 */
+    LAYOUT_MSD,    /* dataset.json of the Medical Segmentation Decathlon */
     LAYOUT_DATALIST, /* a MONAI datalist .json given as the path */
     LAYOUT_H5,       /* research h5 files, one per case, with lists */
     LAYOUT_PANCREAS, /* Pancreas-CT as downloaded: DICOM tree + label NIfTI */
@@ -58,32 +61,36 @@ struct dataset {
 
 struct dataset_options {
     int follow;              /* 1: links and paths out of the root are allowed [L11] */
-    const char *labeled;     /* "N" or a list file; NULL = all that have labels. Hides other labels. */
+    const char *labeled; /* "N" or a list file; NULL = all that have labels. Hides other labels. */
     const char *label_map;   /* "255=1,3=0" or NULL */
     uint64_t seed;           /* for drawn splits */
     double geometry_tolerance_mm; /* 0 = 1e-3 */
     struct report *report;
 };
 
-/* path: a folder, or a datalist .json. What is odd but not fatal (a label without an image, a json that
- * names a label that is not there) goes to the report. */
-int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o, struct error *e);
+/* path: a folder, or a datalist .json. What is odd but not fatal (a label without an image, a json
+ * that names a label that is not there) goes to the report. */
+int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
+                 struct error *e);
 void dataset_free(struct dataset *d); /* zeroed or freed ones are fine */
-int dataset_count(const struct dataset *d, enum split s, int labeled); /* labeled: 1, 0, or -1 = either */
+int dataset_count(const struct dataset *d, enum split s,
+                  int labeled); /* labeled: 1, 0, or -1 = either */
 /* Keeps the cases i with keep[i] != 0, in order, and frees the others. */
 void dataset_keep(struct dataset *d, const char *keep);
 
-/* One case's image: a 4D volume (dims[3] = channels) in the first file's dtype if it is one file, else
- * float32; all channels on one grid [L14]. Label: volume of dtype uint16 with the label map applied, on
- * the image's grid. Errors name the file. Header-only requests give dims, spacing and type alone. */
+/* One case's image: a 4D volume (dims[3] = channels) in the first file's dtype if it is one file,
+ * else float32; all channels on one grid [L14]. Label: volume of dtype uint16 with the label map
+ * applied, on the image's grid. Errors name the file. Header-only requests give dims, spacing and
+ * type alone. */
 int dataset_load_image(struct volume *out, const struct dataset *d, const struct data_case *c,
                        const struct volume_request *r, struct error *e);
 int dataset_load_label(struct volume *out, const struct dataset *d, const struct data_case *c,
                        const struct volume_request *r, struct error *e);
 /* Do image and label lie on one grid? Shapes [L02]; spacing, origin and direction within the set's
- * tolerance [L03], unless one of the files names no orientation. Errors name the label file. */
-int dataset_match_grids(const struct dataset *d, const struct data_case *c, const struct volume *image,
-                        const struct volume *label, struct error *e);
+ * tolerance [L03]; either both files name an orientation or none [N24]. Errors name the label file.
+ */
+int dataset_match_grids(const struct dataset *d, const struct data_case *c,
+                        const struct volume *image, const struct volume *label, struct error *e);
 
 /* "255=1,3=0": pairs of 0..65535. NULL gives none. For mem_free. */
 int label_map_parse(int (**out)[2], int *n, const char *text, struct error *e);

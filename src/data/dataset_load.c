@@ -1,45 +1,48 @@
 /* dataset_load.c - the voxels of one case: channels put together, labels made into class numbers.
  *
- * Several image files become one float32 volume whose fourth axis is the channel. A single file keeps its
- * type: converting is the business of whoever needs floats.
+ * Several image files become one float32 volume whose fourth axis is the channel. A single file
+ * keeps its type: converting is the business of whoever needs floats.
  */
+#include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "data/align.h"
 #include "data/dataset.h"
 
-static void shape_text(char out[64], const struct volume *v)
-{
-    snprintf(out, 64, "%lldx%lldx%lld", (long long)v->dims[0], (long long)v->dims[1],
-             (long long)v->dims[2]);
-}
-
 /* Are the voxels of two grids the same places? `id_shape` and `id_place` name the fault. */
 static int match(const struct dataset *d, const struct volume *a, const struct volume *b,
                  const char *what, const char *id_shape, const char *id_place, struct error *e)
 {
-    char shape_a[64], shape_b[64];
-    shape_text(shape_a, a);
-    shape_text(shape_b, b);
-    if (memcmp(a->dims, b->dims, 3 * sizeof a->dims[0]) != 0)
-        return fail(e, ERR_DATA, id_shape, "%s voxels, %s has %s", shape_b, what, shape_a);
+    const int64_t *n = a->dims, *m = b->dims;
+    if (n[0] != m[0] || n[1] != m[1] || n[2] != m[2])
+        return fail(e, ERR_DATA, id_shape, "%lldx%lldx%lld voxels, %s has %lldx%lldx%lld",
+                    (long long)m[0], (long long)m[1], (long long)m[2], what, (long long)n[0],
+                    (long long)n[1], (long long)n[2]);
     if (!a->geometry.known || !b->geometry.known)
         return 0;
-    double apart = geometry_distance_mm(&a->geometry, &b->geometry, a->dims);
+    double apart = geometry_distance_mm(&a->geometry, &b->geometry, n);
     if (!(apart <= d->geometry_tolerance_mm))
-        return fail(e, ERR_DATA, id_place, "its grid lies %.4g mm from that of %s, allowed %.4g", apart,
-                    what, d->geometry_tolerance_mm);
+        return fail(e, ERR_DATA, id_place, "its grid lies %.4g mm from that of %s, allowed %.4g",
+                    apart, what, d->geometry_tolerance_mm);
     return 0;
 }
 
-int dataset_match_grids(const struct dataset *d, const struct data_case *c, const struct volume *image,
-                        const struct volume *label, struct error *e)
+/* HDF5 has no words for an orientation; of the other formats silence is a choice. */
+static int can_state_place(const struct volume *v)
 {
-    if (match(d, image, label, "the image", "L02", "L03", e) < 0)
-        return fail_in(e, c->label);
-    return 0;
+    return strcmp(v->format, "HDF5") != 0;
+}
+
+int dataset_match_grids(const struct dataset *d, const struct data_case *c,
+                        const struct volume *image, const struct volume *label, struct error *e)
+{
+    int result = match(d, image, label, "the image", "L02", "L03", e);
+    if (result == 0 && image->geometry.known != label->geometry.known && can_state_place(image) &&
+        can_state_place(label))
+        result = fail(e, ERR_DATA, "N24", "states %s orientation, the image states %s",
+                      label->geometry.known ? "an" : "no", image->geometry.known ? "one" : "none");
+    return result < 0 ? fail_in(e, c->label) : 0;
 }
 
 /* 3D or 4D becomes 4D; anything with more axes of more than one entry is refused. */
@@ -52,26 +55,23 @@ static int as_channels(struct volume *v, struct error *e)
     return 0;
 }
 
-/* Copies one channel file into its place in *out. */
+/* Copies one channel file into its place in *out. What is not finite stays so: the caller's policy
+ * decides. */
 static int take_channel(struct volume *out, const struct volume *one, int channel, struct error *e)
 {
-    float *values;
-    if (volume_floats(&values, one, 0, NAN_ZERO, e) < 0)
-        return -1;
     int64_t n = volume_voxels(one);
     float *to = (float *)out->data + n * channel;
-    memcpy(to, values, (size_t)n * sizeof *to);
-    for (int64_t i = 0; i < n; i++) { /* what is not finite stays so: the caller's policy decides */
+    for (int64_t i = 0; i < n; i++) {
         double v = volume_value(one, i);
-        if (!isfinite(v))
-            to[i] = (float)v;
+        if (isfinite(v) && fabs(v) > (double)FLT_MAX)
+            return fail(e, ERR_DATA, "N20", "value %g does not fit float32", v);
+        to[i] = (float)v;
     }
-    mem_free(values);
     return 0;
 }
 
-static int new_stack(struct volume *out, const struct volume *first, int n_channels, int header_only,
-                     struct error *e)
+static int new_stack(struct volume *out, const struct volume *first, int n_channels,
+                     int header_only, struct error *e)
 {
     *out = *first;
     out->data = NULL;

@@ -1,8 +1,9 @@
 /* landmarks.c - see landmarks.h.
  *
- * The constants were chosen on the 80 published Left Atrium crops, of which two are one scan, and on 130
- * hippocampus crops: the two share 87 landmarks; no other pair shares more than 2 at one offset; crops
- * that lose a sixth of their voxels and get 1.5 % noise keep at least 9 even in 35x50x36 voxels.
+ * The constants were chosen on the 80 published Left Atrium crops, of which two are one scan, and
+ * on 130 hippocampus crops: the two share 87 landmarks; no other pair shares more than 2 at one
+ * offset; crops that lose a sixth of their voxels and get 1.5 % noise keep at least 9 even in
+ * 35x50x36 voxels.
  */
 #include "data/landmarks.h"
 
@@ -11,12 +12,13 @@
 #include <string.h>
 
 enum {
-    REACH = 4,        /* voxels to the points compared: far enough to differ, near enough for small scans */
+    REACH = 4, /* voxels to the points compared: far enough to differ, near enough if small */
     SMOOTH = 2,       /* passes of a mean over 3 voxels */
     SHARED_LEAST = 6, /* agreeing landmarks that make a twin: three times what chance gave */
     CROWD = 32        /* a key that more landmarks share than this tells nothing */
 };
-/* An axis this much coarser than the finest (thick slices) is not smoothed, and compared one step away. */
+/* An axis this much coarser than the finest (thick slices) is not smoothed, and compared one step
+ * away. */
 static const double coarse_ratio = 2.5;
 
 struct grid {
@@ -123,54 +125,50 @@ static uint32_t key_of(const float *v, const struct grid *g, int64_t at)
     return key;
 }
 
+/* `items`, grown if need be, so that one more than n fits. NULL if memory is out; `items` stays. */
+static void *with_room(void *items, size_t n, size_t *room, size_t each, struct error *e)
+{
+    size_t more = *room > n ? *room : 2 * n + 256;
+    void *grown = *room > n ? items : mem_resize(e, items, more, each);
+    *room = grown ? more : *room;
+    return grown;
+}
+
 struct candidate {
     float strength;
     int64_t at;
 };
 
-static int weaker(const struct candidate *a, const struct candidate *b)
+struct candidates {
+    struct candidate *c;
+    size_t n, room;
+};
+
+static int by_strength(const void *p, const void *q)
 {
-    return a->strength < b->strength || (a->strength == b->strength && a->at > b->at);
+    const struct candidate *x = p, *y = q;
+    if (x->strength != y->strength)
+        return x->strength > y->strength ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Keeps the strongest LANDMARKS_MAX in a heap whose root is the weakest. */
-static void heap_offer(struct candidate *heap, int *n, struct candidate c)
+/* All extremes of the volume, in the order of voxels. */
+static int find_extremes(struct candidates *out, const float *values, const struct grid *g,
+                         struct error *e)
 {
-    int i;
-    if (*n < LANDMARKS_MAX) {
-        for (i = (*n)++; i > 0 && weaker(&c, &heap[(i - 1) / 2]); i = (i - 1) / 2)
-            heap[i] = heap[(i - 1) / 2];
-        heap[i] = c;
-        return;
-    }
-    if (!weaker(&heap[0], &c))
-        return;
-    for (i = 0;;) {
-        int child = 2 * i + 1;
-        if (child >= *n)
-            break;
-        if (child + 1 < *n && weaker(&heap[child + 1], &heap[child]))
-            child++;
-        if (!weaker(&heap[child], &c))
-            break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = c;
-}
-
-/* The strongest extremes; answers how many. */
-static int find_extremes(struct candidate heap[LANDMARKS_MAX], const float *values, const struct grid *g)
-{
-    int n = 0;
     for (int64_t k = g->margin[2]; k < g->n[2] - g->margin[2]; k++)
         for (int64_t j = g->margin[1]; j < g->n[1] - g->margin[1]; j++)
             for (int64_t i = g->margin[0]; i < g->n[0] - g->margin[0]; i++) {
                 int64_t at = i + j * g->step[1] + k * g->step[2];
-                if (is_extreme(values, g, at))
-                    heap_offer(heap, &n, (struct candidate){strength(values, g, at), at});
+                if (!is_extreme(values, g, at))
+                    continue;
+                struct candidate *grown = with_room(out->c, out->n, &out->room, sizeof *grown, e);
+                if (!grown)
+                    return -1;
+                out->c = grown;
+                out->c[out->n++] = (struct candidate){strength(values, g, at), at};
             }
-    return n;
+    return 0;
 }
 
 int landmarks_find(struct landmarks *out, float *values, const int64_t dims[3],
@@ -189,23 +187,24 @@ int landmarks_find(struct landmarks *out, float *values, const int64_t dims[3],
         for (int pass = 0; pass < SMOOTH && g.reach[a] == REACH; pass++)
             smooth_axis(values, &g, a, row);
     mem_free(row);
-    struct candidate heap[LANDMARKS_MAX];
-    int n = find_extremes(heap, values, &g);
-    out->point = mem_alloc(e, (size_t)n, sizeof *out->point);
-    if (!out->point)
-        return -1;
-    for (int i = 0; i < n; i++) {
-        int64_t at = heap[i].at;
+    struct candidates found = {NULL, 0, 0};
+    if (find_extremes(&found, values, &g, e) == 0)
+        out->point = mem_alloc(e, LANDMARKS_MAX, sizeof *out->point);
+    if (found.n)
+        qsort(found.c, found.n, sizeof *found.c, by_strength);
+    for (size_t i = 0; i < found.n && i < LANDMARKS_MAX && out->point; i++) {
+        int64_t at = found.c[i].at;
         struct landmark *p = &out->point[out->n++];
         p->at[0] = (int32_t)(at % g.n[0]);
         p->at[1] = (int32_t)(at / g.step[1] % g.n[1]);
         p->at[2] = (int32_t)(at / g.step[2]);
         p->key = key_of(values, &g, at);
     }
-    return 0;
+    mem_free(found.c);
+    return out->point ? 0 : -1;
 }
 
-/* ---- twins ------------------------------------------------------------------------------------- */
+/* ---- twins ----------------------------------------------------------------------------------- */
 
 struct entry {
     uint32_t key;
@@ -246,14 +245,10 @@ static int by_pair(const void *p, const void *q)
 static int add_vote(struct votes *v, const struct landmarks *scans, const struct entry *x,
                     const struct entry *y, struct error *e)
 {
-    if (v->n == v->room) {
-        size_t room = 2 * v->room + 1024;
-        struct vote *grown = mem_resize(e, v->vote, room, sizeof *grown);
-        if (!grown)
-            return -1;
-        v->vote = grown;
-        v->room = room;
-    }
+    struct vote *grown = with_room(v->vote, v->n, &v->room, sizeof *grown, e);
+    if (!grown)
+        return -1;
+    v->vote = grown;
     struct vote *to = &v->vote[v->n++];
     to->a = x->scan;
     to->b = y->scan;
@@ -302,8 +297,8 @@ static int differ_by(const struct vote *x, const struct vote *y)
     return most;
 }
 
-/* The offset on which most of n votes of one pair agree within a voxel (noise moves an extreme), and
- * among such offsets the one that most votes name exactly. */
+/* The offset on which most of n votes of one pair agree within a voxel (noise moves an extreme),
+ * and among such offsets the one that most votes name exactly. */
 static void best_offset(struct twin *out, const struct vote *v, size_t n)
 {
     int best_exact = 0;
@@ -327,7 +322,8 @@ int landmarks_find_twins(struct twin **out, int *n_twins, const struct landmarks
                          struct error *e)
 {
     struct votes v = {0};
-    int result = -1, room = 0;
+    size_t room = 0;
+    int result = -1;
     *out = NULL;
     *n_twins = 0;
     if (collect_votes(&v, scans, n, e) < 0)
@@ -335,19 +331,17 @@ int landmarks_find_twins(struct twin **out, int *n_twins, const struct landmarks
     if (v.n)
         qsort(v.vote, v.n, sizeof *v.vote, by_pair);
     for (size_t i = 0, next; i < v.n; i = next) {
-        for (next = i + 1; next < v.n && v.vote[next].a == v.vote[i].a && v.vote[next].b == v.vote[i].b;)
+        for (next = i + 1;
+             next < v.n && v.vote[next].a == v.vote[i].a && v.vote[next].b == v.vote[i].b;)
             next++;
         struct twin t;
         best_offset(&t, &v.vote[i], next - i);
         if (t.shared < SHARED_LEAST)
             continue;
-        if (*n_twins == room) {
-            room = 2 * room + 16;
-            struct twin *grown = mem_resize(e, *out, (size_t)room, sizeof *grown);
-            if (!grown)
-                goto out;
-            *out = grown;
-        }
+        struct twin *grown = with_room(*out, (size_t)*n_twins, &room, sizeof t, e);
+        if (!grown)
+            goto out;
+        *out = grown;
         (*out)[(*n_twins)++] = t;
     }
     result = 0;

@@ -1,8 +1,8 @@
-/* layouts.c - what all layouts share (walking folders, building cases) and the plain and h5 layouts.
+/* layouts.c - what all layouts share: walking folders, building cases.
  *
- * A folder is read once into a `struct scan`: files sorted by stem, so that an image finds its label by
- * bisection. Hidden and underscore files (the droppings of macOS and of archive tools) are left out, as
- * are notes, and the data files that belong to a header file next to them.
+ * A folder is read once into a `struct scan`: files sorted by stem, so that an image finds its
+ * label by bisection. Hidden and underscore files (the droppings of macOS and of archive tools) are
+ * left out, as are notes, and the data files that belong to a header file next to them.
  */
 #include <limits.h>
 #include <stdarg.h>
@@ -13,9 +13,10 @@
 
 #include "data/layouts.h"
 
-/* ---- building cases ---------------------------------------------------------------------------- */
+/* ---- building cases -------------------------------------------------------------------------- */
 
-struct data_case *opening_add(struct opening *w, const char *name, enum split split, struct error *e)
+struct data_case *opening_add(struct opening *w, const char *name, enum split split,
+                              struct error *e)
 {
     struct dataset *d = w->d;
     if (d->n_cases == w->capacity) {
@@ -66,6 +67,17 @@ void case_free(struct data_case *c)
     memset(c, 0, sizeof *c);
 }
 
+int opening_add_files(struct opening *w, const char *name, enum split split, const char *image,
+                      const char *label, struct error *e)
+{
+    struct data_case *c = opening_add(w, name, split, e);
+    if (!c || opening_contain(w, image, e) < 0 || case_add_image(c, image, e) < 0)
+        return -1;
+    if (!label || !io_exists(label))
+        return 0;
+    return opening_contain(w, label, e) < 0 ? -1 : case_set_label(c, label, e);
+}
+
 int opening_set_classes(struct opening *w, const char *const *names, int n, struct error *e)
 {
     struct dataset *d = w->d;
@@ -94,7 +106,7 @@ void opening_note(struct opening *w, const char *fmt, ...)
     va_end(args);
 }
 
-/* ---- files and folders ------------------------------------------------------------------------- */
+/* ---- files and folders ----------------------------------------------------------------------- */
 
 int opening_contain(struct opening *w, const char *path, struct error *e)
 {
@@ -112,7 +124,7 @@ int opening_contain(struct opening *w, const char *path, struct error *e)
     return fail_in(e, path);
 }
 
-static int leads_out(const char *name)
+int name_leads_out(const char *name)
 {
     if (*name == '/')
         return 1;
@@ -126,45 +138,43 @@ static int leads_out(const char *name)
 
 char *opening_path(struct opening *w, const char *name, struct error *e)
 {
-    if (!w->o->follow && leads_out(name)) {
+    if (!w->o->follow && name_leads_out(name)) {
         fail(e, ERR_DATA, "L11", "\"%.100s\" leads out of the data set (--follow allows it)", name);
         return NULL;
     }
-    if (*name == '/')
-        return mem_string(e, name);
     while (name[0] == '.' && name[1] == '/')
         name += 1 + strspn(name + 1, "/"); /* ".//x" is x, not /x */
-    return path_join(e, w->d->root, name);
-}
-
-static int has(struct opening *w, const char *name, int (*test)(const char *path))
-{
-    char *path = path_join(NULL, w->d->root, name);
-    int found = path && test(path);
+    char *path = *name == '/' ? mem_string(e, name) : path_join(e, w->d->root, name);
+    if (path && opening_contain(w, path, e) == 0)
+        return path;
     mem_free(path);
-    return found;
+    return NULL;
 }
 
 int opening_has_folder(struct opening *w, const char *name)
 {
-    return has(w, name, io_is_folder);
+    char *path = path_join(NULL, w->d->root, name);
+    int found = path && io_is_folder(path);
+    mem_free(path);
+    return found;
 }
 
 int opening_has_file(struct opening *w, const char *name)
 {
-    return has(w, name, io_exists) && !has(w, name, io_is_folder);
+    char *path = path_join(NULL, w->d->root, name);
+    int found = path && io_exists(path) && !io_is_folder(path);
+    mem_free(path);
+    return found;
 }
 
 /* Longer endings first. */
-static const char *const volume_endings[] = {
-    ".nii.gz", ".hdr.gz", ".img.gz", ".seg.nrrd", ".nii", ".hdr", ".img", ".nrrd", ".nhdr", ".mha", ".mhd",
-    ".h5", ".hdf5"
-};
+static const char *const volume_endings[] = {".nii.gz", ".hdr.gz", ".img.gz", ".seg.nrrd", ".nii",
+                                             ".hdr",    ".img",    ".nrrd",   ".nhdr",     ".mha",
+                                             ".mhd",    ".h5",     ".hdf5"};
 /* Text, pictures, and voxels whose header is another file. */
 static const char *const other_endings[] = {
-    ".txt", ".json", ".csv", ".tsv", ".md", ".xml", ".list", ".html", ".pdf", ".log", ".ini", ".db", ".png",
-    ".jpg", ".raw", ".raw.gz", ".zraw", ".bval", ".bvec", ".sh", ".py"
-};
+    ".txt", ".json", ".csv", ".tsv", ".md",     ".xml",  ".list", ".html", ".pdf", ".log", ".ini",
+    ".db",  ".png",  ".jpg", ".raw", ".raw.gz", ".zraw", ".bval", ".bvec", ".sh",  ".py"};
 
 size_t stem_length(const char *name)
 {
@@ -177,31 +187,25 @@ size_t stem_length(const char *name)
     return n;
 }
 
-static int find_name(const struct io_listing *l, const char *name)
+static int by_entry(const void *name, const void *entry)
 {
-    int low = 0, high = l->n;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (strcmp(l->entry[middle].name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < l->n && strcmp(l->entry[low].name, name) == 0;
+    return strcmp(name, ((const struct io_entry *)entry)->name);
 }
 
 /* x.img next to x.hdr: the header is the volume. */
 static int is_data_of_pair(const struct io_listing *l, const char *name)
 {
-    const char *dot = strstr(name + (strlen(name) > 7 ? strlen(name) - 7 : 0), ".img");
+    static const char *const endings[2] = {".hdr", ".hdr.gz"};
+    size_t n = stem_length(name);
     char header[300];
-    if (!dot || strlen(name) >= sizeof header)
+    if (strncmp(name + n, ".img", 4) != 0 || n > 255)
         return 0;
-    snprintf(header, sizeof header, "%.*s.hdr", (int)(dot - name), name);
-    if (find_name(l, header))
-        return 1;
-    snprintf(header, sizeof header, "%.*s.hdr.gz", (int)(dot - name), name);
-    return find_name(l, header);
+    for (int i = 0; i < 2; i++) {
+        snprintf(header, sizeof header, "%.*s%s", (int)n, name, endings[i]);
+        if (bsearch(header, l->entry, (size_t)l->n, sizeof *l->entry, by_entry))
+            return 1;
+    }
+    return 0;
 }
 
 static int is_volume(const struct io_listing *l, const struct io_entry *entry, const char *ending)

@@ -1,12 +1,13 @@
-/* layouts_h5.c - the research layout: one HDF5 file a case (`image`, `label`, already normalised), lists.
+/* layouts_h5.c - the research layout: one HDF5 file a case (`image`, `label`, already normalised),
+ * lists.
  *
  *     ROOT/CASE/mri_norm2.h5     Left Atrium, as shared with the first papers
- *     ROOT/CASE.h5               BraTS, ACDC; also below ROOT/data/ or the only other folder of ROOT
- *     ROOT/CASE_norm.h5          Pancreas
- *     train.list, test.list      in ROOT or one level above; order matters (lists.c)
+ *     ROOT/CASE.h5               BraTS, ACDC; also below ROOT/data/ or the only other folder of
+ * ROOT ROOT/CASE_norm.h5          Pancreas train.list, test.list      in ROOT or one level above;
+ * order matters (lists.c)
  *
- * Image and label lie in one file, so a case's label path is its image path. Files without a `label` exist
- * (unlabelled pools); only the file itself can tell, so its header is asked.
+ * Image and label lie in one file, so a case's label path is its image path. Files without a
+ * `label` exist (unlabelled pools); only the file itself can tell, so its header is asked.
  */
 #include <string.h>
 
@@ -19,19 +20,18 @@ static int has_label(const char *path)
     struct volume_request r = {.part = VOLUME_HEADER_ONLY, .member = "label"};
     int result = volume_read(&v, path, &r, &e);
     volume_free(&v);
-    return result == 0 || strcmp(e.id, "H02") != 0; /* other faults are reported when it is loaded */
+    return result == 0 ||
+           strcmp(e.id, "H02") != 0; /* other faults are reported when it is loaded */
 }
 
-static int add_file(struct opening *w, const char *name, size_t n, const char *path, struct error *e)
+static int add_file(struct opening *w, const char *name, size_t n, const char *path,
+                    struct error *e)
 {
-    int result = -1;
     if (n > 5 && strncmp(name + n - 5, "_norm", 5) == 0)
         n -= 5;
     char *cut = mem_format(e, "%.*s", (int)n, name);
-    struct data_case *c = cut ? opening_add(w, cut, SPLIT_TRAIN, e) : NULL;
-    if (c && opening_contain(w, path, e) == 0 && case_add_image(c, path, e) == 0 &&
-        (!has_label(path) || case_set_label(c, path, e) == 0))
-        result = 0;
+    int result =
+        cut ? opening_add_files(w, cut, SPLIT_TRAIN, path, has_label(path) ? path : NULL, e) : -1;
     mem_free(cut);
     return result;
 }
@@ -47,7 +47,8 @@ static int add_folder(struct opening *w, const char *folder, struct error *e)
         const char *name = l.entry[i].name;
         if (name[0] == '.' || name[0] == '_')
             continue;
-        char *path = mem_format(e, l.entry[i].is_folder ? "%s/%s/mri_norm2.h5" : "%s/%s", folder, name);
+        char *path =
+            mem_format(e, l.entry[i].is_folder ? "%s/%s/mri_norm2.h5" : "%s/%s", folder, name);
         int is_case = path && (l.entry[i].is_folder ? io_exists(path)
                                                     : text_ends_with(name, ".h5") ||
                                                           text_ends_with(name, ".hdf5"));
@@ -64,8 +65,6 @@ static int add_folder(struct opening *w, const char *folder, struct error *e)
 
 int layout_open_h5(struct opening *w, struct error *e)
 {
-    if (w->json)
-        return 0;
     w->d->layout = LAYOUT_H5;
     int found = add_folder(w, w->d->root, e);
     struct io_listing l = {NULL, 0};

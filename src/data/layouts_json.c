@@ -1,8 +1,9 @@
 /* layouts_json.c - data sets described by a json: nnU-Net v2, MSD, MONAI datalist, prepared.json.
  *
- * nnU-Net and MSD both call it dataset.json. nnU-Net's says `channel_names` and `file_ending` and maps
- * label names to numbers; MSD's lists `training` files and maps numbers to names; a datalist lists files
- * under any section name. Which one it is follows from these keys, not from where the file lies.
+ * nnU-Net and MSD both call it dataset.json. nnU-Net's says `channel_names` and `file_ending` and
+ * maps label names to numbers; MSD's lists `training` files and maps numbers to names; a datalist
+ * lists files under any section name. Which one it is follows from these keys, not from where the
+ * file lies.
  */
 #include <string.h>
 #include <strings.h>
@@ -12,7 +13,7 @@
 
 enum { MAX_CLASSES = 65536 }; /* label_t */
 
-/* ---- labels ------------------------------------------------------------------------------------ */
+/* ---- labels ---------------------------------------------------------------------------------- */
 
 struct class_table {
     const char **name; /* n borrowed names, NULL = not named */
@@ -22,8 +23,8 @@ struct class_table {
 static int table_add(struct class_table *t, int64_t number, const char *name, struct error *e)
 {
     if (number < 0 || number >= MAX_CLASSES)
-        return fail(e, ERR_DATA, "L04", "labels: \"%.60s\" is %lld, allowed 0..%d", name ? name : "?",
-                    (long long)number, MAX_CLASSES - 1);
+        return fail(e, ERR_DATA, "L04", "labels: \"%.60s\" is %lld, allowed 0..%d",
+                    name ? name : "?", (long long)number, MAX_CLASSES - 1);
     if (number >= t->n) {
         const char **grown = mem_resize(e, t->name, (size_t)number + 1, sizeof *grown);
         if (!grown)
@@ -44,8 +45,8 @@ static int table_add_region(struct class_table *t, const char *name, const struc
     int64_t number;
     for (int i = 0; i < js_count(list); i++) {
         if (js_int(&number, js_at(list, i)) < 0)
-            return fail(e, ERR_DATA, "L04", "labels: region \"%.60s\" holds something that is no integer",
-                        name);
+            return fail(e, ERR_DATA, "L04",
+                        "labels: region \"%.60s\" holds something that is no integer", name);
         if (table_add(t, number, js_count(list) == 1 ? name : NULL, e) < 0)
             return -1;
     }
@@ -86,9 +87,10 @@ static int read_named_labels(struct opening *w, struct class_table *t, const str
         }
     }
     if (regions)
-        report_line(w->o->report, REPORT_WARNING, w->d->root, "L04",
-                    "dataset.json has %d region%s of several labels; classes are the plain label values",
-                    regions, regions == 1 ? "" : "s");
+        report_line(
+            w->o->report, REPORT_WARNING, w->d->root, "L04",
+            "dataset.json has %d region%s of several labels; classes are the plain label values",
+            regions, regions == 1 ? "" : "s");
     return 0;
 }
 
@@ -130,18 +132,19 @@ static int read_labels(struct opening *w, const struct js *labels, struct error 
     return result;
 }
 
-/* ---- items: { "image": "x" or ["x", "y"], "label": "z" } ------------------------------------------- */
+/* ---- items: { "image": "x" or ["x", "y"], "label": "z" } ------------------------------------- */
 
 /* Sets the label if its file is there; a json often promises more than was downloaded. */
 static int add_label(struct opening *w, struct data_case *c, const char *name, struct error *e)
 {
     char *path = opening_path(w, name, e);
-    int result = path ? opening_contain(w, path, e) : -1;
-    if (result == 0 && io_exists(path))
+    int result = path ? 0 : -1;
+    if (path && io_exists(path))
         result = case_set_label(c, path, e);
-    else if (result == 0)
+    else if (path)
         report_line(w->o->report, REPORT_WARNING, path, "L01",
-                    "label named in the json is not there; case \"%.80s\" counts as unlabelled", c->name);
+                    "label named in the json is not there; case \"%.80s\" counts as unlabelled",
+                    c->name);
     mem_free(path);
     return result;
 }
@@ -151,7 +154,7 @@ static int add_image(struct opening *w, struct data_case *c, const struct js *na
     if (!js_text(name))
         return fail(e, ERR_DATA, "C06", "case \"%.80s\": an image name is no text", c->name);
     char *path = opening_path(w, js_text(name), e);
-    int result = path && opening_contain(w, path, e) == 0 ? case_add_image(c, path, e) : -1;
+    int result = path ? case_add_image(c, path, e) : -1;
     mem_free(path);
     return result;
 }
@@ -173,7 +176,8 @@ static int add_item(struct opening *w, const char *name, enum split split, const
     return js_text(label) ? add_label(w, c, js_text(label), e) : 0;
 }
 
-/* "./imagesTr/a.nii.gz" -> "a", or with `whole` "imagesTr_a". NULL without an image name. */
+/* "./imagesTr/a.nii.gz" -> "a", or with `whole` "imagesTr_a"; a first channel's "_0000" is no part
+ * of the name. NULL without an image name. */
 static char *name_of_item(const struct js *image, int whole, struct error *e)
 {
     const char *text = js_text(js_is_array(image) ? js_at(image, 0) : image);
@@ -184,7 +188,10 @@ static char *name_of_item(const struct js *image, int whole, struct error *e)
     while (text[0] == '.' && text[1] == '/')
         text += 2;
     const char *from = whole ? text : path_name(text);
-    char *name = mem_format(e, "%.*s", (int)stem_length(from), from);
+    size_t n = stem_length(from);
+    if (js_count(image) > 1 && n > 5 && strncmp(from + n - 5, "_0000", 5) == 0)
+        n -= 5;
+    char *name = mem_format(e, "%.*s", (int)n, from);
     for (char *p = name; p && *p; p++)
         if (*p == '/')
             *p = '_';
@@ -192,8 +199,8 @@ static char *name_of_item(const struct js *image, int whole, struct error *e)
 }
 
 /* Adds the items of one section; an item is an object or, for tests, a bare file name. */
-static int add_section(struct opening *w, const struct js *section, enum split split, int whole_names,
-                       struct error *e)
+static int add_section(struct opening *w, const struct js *section, enum split split,
+                       int whole_names, struct error *e)
 {
     for (int i = 0; i < js_count(section); i++) {
         const struct js *item = js_at(section, i);
@@ -207,7 +214,8 @@ static int add_section(struct opening *w, const struct js *section, enum split s
     return 0;
 }
 
-/* Training and unlabelled sections train; all others (test, testing, validation) are for testing. */
+/* Training and unlabelled sections train; all others (test, testing, validation) are for testing.
+ */
 static enum split split_of(const char *section)
 {
     return text_starts_with(section, "train") || text_starts_with(section, "unlabel") ? SPLIT_TRAIN
@@ -216,7 +224,8 @@ static enum split split_of(const char *section)
 
 static int is_section(const struct js *v)
 {
-    return js_is_array(v) && (js_count(v) == 0 || js_get(js_at(v, 0), "image") || js_text(js_at(v, 0)));
+    return js_is_array(v) &&
+           (js_count(v) == 0 || js_get(js_at(v, 0), "image") || js_text(js_at(v, 0)));
 }
 
 static int add_sections(struct opening *w, const struct js *root, int whole_names, struct error *e)
@@ -240,19 +249,7 @@ static void forget_cases(struct dataset *d)
     d->n_cases = 0;
 }
 
-static int names_are_unique(const struct dataset *d, struct error *e)
-{
-    struct name_index *x;
-    if (names_new(&x, d->cases, d->n_cases, e) < 0)
-        return -1;
-    int unique = 1;
-    for (int i = 0; i < d->n_cases && unique; i++) /* an equal name before i is found instead of i */
-        unique = names_find(x, d->cases[i].name) == i;
-    names_free(x);
-    return unique;
-}
-
-/* ---- the layouts -------------------------------------------------------------------------------- */
+/* ---- the layouts ----------------------------------------------------------------------------- */
 
 static int open_datalist(struct opening *w, const struct js *root, struct error *e)
 {
@@ -261,21 +258,19 @@ static int open_datalist(struct opening *w, const struct js *root, struct error 
     w->own_order = 1;
     if (dataroot) {
         char *folder = opening_path(w, dataroot, e);
-        if (!folder || opening_contain(w, folder, e) < 0) {
-            mem_free(folder);
+        if (!folder)
             return -1;
-        }
         mem_free(w->d->root);
         w->d->root = folder;
     }
     if (add_sections(w, root, 0, e) < 0)
         return -1;
-    int unique = names_are_unique(w->d, e);
-    if (unique == 0) { /* patient1/image.nii, patient2/image.nii: the folders tell them apart */
+    int a, b, result = names_find_twins(&a, &b, w->d, e);
+    if (result == 1) { /* patient1/image.nii, patient2/image.nii: the folders tell them apart */
         forget_cases(w->d);
-        unique = add_sections(w, root, 1, e);
+        result = add_sections(w, root, 1, e);
     }
-    return unique < 0 ? -1 : read_labels(w, js_get(root, "labels"), e);
+    return result < 0 ? -1 : read_labels(w, js_get(root, "labels"), e);
 }
 
 static int open_msd(struct opening *w, const struct js *root, struct error *e)
@@ -304,21 +299,6 @@ static int add_named_items(struct opening *w, const struct js *items, struct err
     return 0;
 }
 
-static int add_nnunet_folders(struct opening *w, const char *ending, struct error *e)
-{
-    static const struct {
-        const char *images, *labels;
-        enum split split;
-    } folders[] = {{"imagesTr", "labelsTr", SPLIT_TRAIN}, {"imagesUn", NULL, SPLIT_TRAIN},
-                   {"imagesTs", "labelsTs", SPLIT_TEST}};
-    for (int i = 0; i < 3; i++)
-        if (opening_has_folder(w, folders[i].images) &&
-            opening_add_folder(w, folders[i].images, folders[i].labels, folders[i].split,
-                               CHANNELS_NUMBERED, ending, e) < 0)
-            return -1;
-    return 0;
-}
-
 static int open_nnunet(struct opening *w, const struct js *root, struct error *e)
 {
     const char *ending = js_text(js_get(root, "file_ending"));
@@ -329,7 +309,8 @@ static int open_nnunet(struct opening *w, const struct js *root, struct error *e
     if (!items && (!ending || ending[0] != '.' || strchr(ending, '/')))
         return fail(e, ERR_DATA, "C06", "file_ending is missing or no ending such as .nii.gz");
     if (read_labels(w, js_get(root, "labels"), e) < 0 ||
-        (items ? add_named_items(w, items, e) : add_nnunet_folders(w, ending, e)) < 0)
+        (items ? add_named_items(w, items, e)
+               : opening_add_folders(w, CHANNELS_NUMBERED, ending, e)) < 0)
         return -1;
     int64_t claimed;
     int found = dataset_count(w->d, SPLIT_TRAIN, 1);
@@ -397,7 +378,7 @@ static int read_prepared(struct opening *w, const struct js *root, struct error 
 
 int layout_open_prepared(struct opening *w, struct error *e)
 {
-    if (w->json || !opening_has_file(w, "prepared.json"))
+    if (!opening_has_file(w, "prepared.json"))
         return 0;
     struct js *root = NULL;
     char *path = path_join(e, w->d->root, "prepared.json");

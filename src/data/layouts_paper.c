@@ -4,17 +4,18 @@
  *   LA 2018       [Training Set/]CASE/lgemri.nrrd, laendo.nrrd (the atrium is 255)
  *   MSD Colon     recognised by layouts_json.c; here only its split
  *
- * The lists are data, not choices: their order decides which cases are labelled in every published table.
+ * The lists are data, not choices: their order decides which cases are labelled in every published
+ * table.
  */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/rng.h"
 #include "data/layouts.h"
 
-/* ---- Pancreas-CT ------------------------------------------------------------------------------- */
+/* ---- Pancreas-CT ----------------------------------------------------------------------------- */
 
 /* The split shared by the papers on 80 of the 82 scans. Cases 25 and 70 are copies of case 2. */
 static const unsigned char pancreas_train[60] = {
@@ -51,54 +52,39 @@ static char *find_series(const char *folder, int depth, struct error *e)
         found = next ? find_series(next, depth + 1, e) : NULL;
         mem_free(next);
     } else {
-        fail(e, ERR_DATA, "D01", folders ? "several series where one is expected" : "no DICOM files");
+        fail(e, ERR_DATA, "D01",
+             folders ? "several series where one is expected" : "no DICOM files");
         fail_in(e, folder);
     }
     io_listing_free(&l);
     return found;
 }
 
-/* First folder below `folder` that passes, as a path; NULL if there is none. */
-static char *find_folder(const char *folder, int (*wanted)(const char *parent, const char *name))
+/* First folder below `folder` whose name fits the pattern, as a path; NULL if there is none. */
+static char *find_folder(const char *folder, const char *pattern)
 {
     struct io_listing l;
     char *found = NULL;
     if (io_list(&l, folder, NULL) < 0)
         return NULL;
     for (int i = 0; i < l.n && !found; i++)
-        if (l.entry[i].is_folder && wanted(folder, l.entry[i].name))
+        if (l.entry[i].is_folder && fnmatch(pattern, l.entry[i].name, FNM_CASEFOLD) == 0)
             found = path_join(NULL, folder, l.entry[i].name);
     io_listing_free(&l);
     return found;
 }
 
-static int is_patient(const char *parent, const char *name)
-{
-    (void)parent;
-    return text_starts_with(name, "PANCREAS_") && strlen(name) == 13;
-}
-
-static int is_collection(const char *parent, const char *name)
-{
-    (void)parent;
-    return strcmp(name, "Pancreas-CT") == 0;
-}
-
-static int is_manifest(const char *parent, const char *name)
-{
-    (void)parent;
-    return text_starts_with(name, "manifest-");
-}
-
-/* The folder that holds PANCREAS_0001 and the others: the root, Pancreas-CT/ in it, or in manifest-.../ */
+/* The folder that holds PANCREAS_0001 and the others: the root, Pancreas-CT/ in it, or in
+ * manifest-.../ */
 static char *find_patients(const char *root)
 {
-    char *manifest = find_folder(root, is_manifest);
+    char *manifest = find_folder(root, "manifest-*");
     const char *const starts[2] = {root, manifest};
     char *found = NULL;
     for (int i = 0; i < 2 && !found && starts[i]; i++) {
-        char *collection = find_folder(starts[i], is_collection);
-        char *inside = find_folder(collection ? collection : starts[i], is_patient);
+        char *collection = find_folder(starts[i], "Pancreas-CT");
+        char *inside =
+            find_folder(collection ? collection : starts[i], "PANCREAS_[0-9][0-9][0-9][0-9]");
         if (inside)
             found = path_folder(NULL, inside);
         mem_free(inside);
@@ -108,38 +94,26 @@ static char *find_patients(const char *root)
     return found;
 }
 
-static int is_label_folder(const char *parent, const char *name)
+static char *find_labels(const char *root)
 {
-    (void)parent;
-    return text_starts_with(name, "TCIA_pancreas_labels") || strcmp(name, "labels") == 0 ||
-           strcmp(name, "label") == 0;
+    char *found = find_folder(root, "TCIA_pancreas_labels*");
+    return found ? found : find_folder(root, "label*");
 }
 
 /* Adds case `number` if its folder is there; answers 1, 0 or -1. */
 static int add_patient(struct opening *w, const char *patients, const char *labels, int number,
                        enum split split, struct error *e)
 {
-    int result = -1;
-    char name[16], label_name[24];
+    char name[16];
     snprintf(name, sizeof name, "PANCREAS_%04d", number);
-    snprintf(label_name, sizeof label_name, "label%04d.nii.gz", number);
-    char *folder = path_join(e, patients, name), *series = NULL, *label = NULL;
-    if (!folder)
-        goto out;
-    if (!io_is_folder(folder)) {
-        result = 0;
-        goto out;
+    char *folder = path_join(e, patients, name), *series = NULL;
+    char *label = mem_format(e, "%s/label%04d.nii.gz", labels ? labels : w->d->root, number);
+    int result = folder && label ? io_is_folder(folder) : -1;
+    if (result == 1) {
+        series = find_series(folder, 0, e);
+        if (!series || opening_add_files(w, name, split, series, label, e) < 0)
+            result = -1;
     }
-    series = find_series(folder, 0, e);
-    struct data_case *c = series ? opening_add(w, name, split, e) : NULL;
-    if (!c || opening_contain(w, series, e) < 0 || case_add_image(c, series, e) < 0)
-        goto out;
-    label = path_join(e, labels ? labels : w->d->root, label_name);
-    if (!label || (io_exists(label) && (opening_contain(w, label, e) < 0 ||
-                                        case_set_label(c, label, e) < 0)))
-        goto out;
-    result = 1;
-out:
     mem_free(folder);
     mem_free(series);
     mem_free(label);
@@ -149,11 +123,11 @@ out:
 int layout_open_pancreas(struct opening *w, struct error *e)
 {
     static const char *const classes[2] = {"background", "pancreas"};
-    char *patients = w->json ? NULL : find_patients(w->d->root);
+    char *patients = find_patients(w->d->root);
     if (!patients)
         return 0;
     int result = -1, missing = 0;
-    char *labels = find_folder(w->d->root, is_label_folder);
+    char *labels = find_labels(w->d->root);
     w->d->layout = LAYOUT_PANCREAS;
     w->d->align_labels = 1;
     for (int i = 0; i < 80; i++) {
@@ -163,7 +137,8 @@ int layout_open_pancreas(struct opening *w, struct error *e)
             goto out;
         missing += !added;
     }
-    opening_note(w, "published split of 60 and 20 cases; 25 and 70, copies of case 2, are left out");
+    opening_note(w,
+                 "published split of 60 and 20 cases; 25 and 70, copies of case 2, are left out");
     if (missing)
         opening_note(w, "%d cases of the split are not here", missing);
     result = opening_set_classes(w, classes, 2, e) < 0 ? -1 : 1;
@@ -173,9 +148,10 @@ out:
     return result;
 }
 
-/* ---- Left Atrium 2018 -------------------------------------------------------------------------- */
+/* ---- Left Atrium 2018 ------------------------------------------------------------------------ */
 
-/* The 80 training cases of the published split; the other labelled cases of the challenge are its test. */
+/* The 80 training cases of the published split; the other labelled cases of the challenge are its
+ * test. */
 static const char la_train[80][21] = {
     "06SR5RBREL16DQ6M8LWS", "0RZDK210BSMWAA6467LU", "1D7CUD1955YZPGK8XHJX", "1GU15S0GJ6PFNARO469W",
     "1MHBF3G6DCPWHSKG7XCP", "23X6SY44VT9KFHR7S7OC", "2XL5HSFSE93RMOJDRGR4", "38CWS74285MFGZZXR09Z",
@@ -222,16 +198,10 @@ static int add_la_cases(struct opening *w, const char *folder, struct error *e)
             continue;
         char *image = mem_format(e, "%s/%s/lgemri.nrrd", folder, name);
         char *label = mem_format(e, "%s/%s/laendo.nrrd", folder, name);
-        struct data_case *c = NULL;
-        if (!image || !label) {
+        if (!image || !label)
             found = -1;
-        } else if (io_exists(image)) {
-            c = opening_add(w, name, SPLIT_TRAIN, e);
-            found = c && opening_contain(w, image, e) == 0 && case_add_image(c, image, e) == 0 &&
-                            (!io_exists(label) || (opening_contain(w, label, e) == 0 &&
-                                                   case_set_label(c, label, e) == 0))
-                        ? found + 1 : -1;
-        }
+        else if (io_exists(image))
+            found = opening_add_files(w, name, SPLIT_TRAIN, image, label, e) < 0 ? -1 : found + 1;
         mem_free(image);
         mem_free(label);
     }
@@ -239,19 +209,11 @@ static int add_la_cases(struct opening *w, const char *folder, struct error *e)
     return found;
 }
 
-static int is_la_folder(const char *parent, const char *name)
-{
-    (void)parent;
-    return strcasecmp(name, "Training Set") == 0 || strcasecmp(name, "Training_Set") == 0;
-}
-
 int layout_open_la(struct opening *w, struct error *e)
 {
     static const char *const classes[2] = {"background", "left atrium"};
-    if (w->json)
-        return 0;
     w->d->layout = LAYOUT_LA;
-    char *folder = find_folder(w->d->root, is_la_folder);
+    char *folder = find_folder(w->d->root, "Training[ _]Set");
     int found = add_la_cases(w, folder ? folder : w->d->root, e), published = 0;
     mem_free(folder);
     if (found <= 0)
@@ -261,21 +223,17 @@ int layout_open_la(struct opening *w, struct error *e)
     if (published) {
         for (int i = 0; i < w->d->n_cases; i++)
             w->d->cases[i].split = is_la_train(w->d->cases[i].name) ? SPLIT_TRAIN : SPLIT_TEST;
-        opening_note(w, "published split: %d of its 80 training cases are here, all others are test cases",
-                     published);
+        opening_note(
+            w, "published split: %d of its 80 training cases are here, all others are test cases",
+            published);
     }
-    if (!w->o->label_map) { /* the challenge paints the atrium 255 */
-        w->d->label_map = mem_alloc(e, 1, sizeof *w->d->label_map);
-        if (!w->d->label_map)
-            return -1;
-        w->d->label_map[0][0] = 255;
-        w->d->label_map[0][1] = 1;
-        w->d->n_label_map = 1;
-    }
+    if (!w->o->label_map && /* the challenge paints the atrium 255 */
+        label_map_parse(&w->d->label_map, &w->d->n_label_map, "255=1", e) < 0)
+        return -1;
     return opening_set_classes(w, classes, 2, e) < 0 ? -1 : 1;
 }
 
-/* ---- MSD Colon --------------------------------------------------------------------------------- */
+/* ---- MSD Colon ------------------------------------------------------------------------------- */
 
 enum { COLON_LABELED = 126, COLON_TEST = 26 }; /* as the paper has it */
 
@@ -302,7 +260,10 @@ int paper_split_colon(struct opening *w, struct error *e)
     }
     dataset_keep(d, keep);
     mem_free(keep);
-    opening_note(w, "split of 100 and 26 cases drawn from seed %llu (the paper's own is not published); "
-                    "cases without labels left out", (unsigned long long)w->o->seed);
+    opening_note(
+        w,
+        "split of 100 and 26 cases drawn from seed %llu (the paper's own is not published); "
+        "cases without labels left out",
+        (unsigned long long)w->o->seed);
     return 0;
 }

@@ -1,8 +1,9 @@
-/* lists.c - names of cases: list files, the order and split they give, and which labels may be seen.
+/* lists.c - names of cases: list files, the order and split they give, and which labels may be
+ * seen.
  *
- * A list file holds one name a line. The research code of this field takes "the first N lines" as the
- * labelled cases, so order is part of the data set. Lookups go through one sorted index: a set of 100,000
- * cases must not cost 10^10 comparisons.
+ * A list file holds one name a line. The research code of this field takes "the first N lines" as
+ * the labelled cases, so order is part of the data set. Lookups go through one sorted index: a set
+ * of 100,000 cases must not cost 10^10 comparisons.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +13,7 @@
 
 enum { LIST_MAX_BYTES = 64 << 20 }; /* 100,000 names of 255 bytes, twice over */
 
-/* ---- list files -------------------------------------------------------------------------------- */
-
-/* 1 if some component of the path is "..". */
-static int climbs(const char *name)
-{
-    for (const char *p = name; p; p = strchr(p, '/')) {
-        p += *p == '/';
-        if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
-            return 1;
-    }
-    return 0;
-}
+/* ---- list files ------------------------------------------------------------------------------ */
 
 static char *trim(char *line)
 {
@@ -75,9 +65,10 @@ int list_parse(struct list *out, char *text, int follow, struct error *e)
         char *name = trim(line);
         if (*name == '\0' || *name == '#')
             continue;
-        if (!follow && (*name == '/' || climbs(name))) {
-            fail(e, ERR_DATA, "L11", "line %d: \"%.100s\" leads out of the data set (--follow allows it)",
-                 number, name);
+        if (!follow && name_leads_out(name)) {
+            fail(e, ERR_DATA, "L11",
+                 "line %d: \"%.100s\" leads out of the data set (--follow allows it)", number,
+                 name);
             goto bad;
         }
         out->name[out->n++] = name;
@@ -106,14 +97,14 @@ void list_free(struct list *l)
     memset(l, 0, sizeof *l);
 }
 
-/* ---- the index --------------------------------------------------------------------------------- */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 struct name_slot {
     const char *name; /* borrowed from the case */
     int at;
 };
 struct name_index {
-    struct name_slot *slot; /* sorted by name */
+    struct name_slot *slot; /* sorted by name, then by position */
     int n;
 };
 
@@ -126,100 +117,101 @@ static int by_name(const void *a, const void *b)
 
 static int by_name_nocase(const void *a, const void *b)
 {
-    const struct name_slot *x = a, *y = b;
-    int order = strcasecmp(x->name, y->name);
+    int order =
+        strcasecmp(((const struct name_slot *)a)->name, ((const struct name_slot *)b)->name);
     return order ? order : by_name(a, b);
 }
 
-int names_new(struct name_index **out, const struct data_case *cases, int n, struct error *e)
+static int by_name_alone(const void *a, const void *b)
 {
-    struct name_index *x = mem_alloc(e, 1, sizeof *x);
-    *out = NULL;
-    if (!x)
+    return strcmp(((const struct name_slot *)a)->name, ((const struct name_slot *)b)->name);
+}
+
+static int index_names(struct name_index *x, const struct dataset *d, struct error *e)
+{
+    x->n = d->n_cases;
+    x->slot = mem_alloc(e, (size_t)x->n, sizeof *x->slot);
+    if (!x->slot)
         return -1;
-    x->n = n;
-    x->slot = mem_alloc(e, (size_t)n, sizeof *x->slot);
-    if (!x->slot) {
-        mem_free(x);
-        return -1;
-    }
-    for (int i = 0; i < n; i++)
-        x->slot[i] = (struct name_slot){cases[i].name, i};
-    qsort(x->slot, (size_t)n, sizeof *x->slot, by_name);
-    *out = x;
+    for (int i = 0; i < x->n; i++)
+        x->slot[i] = (struct name_slot){d->cases[i].name, i};
+    qsort(x->slot, (size_t)x->n, sizeof *x->slot, by_name);
     return 0;
 }
 
-int names_find(const struct name_index *x, const char *name)
+/* Position of the case, or -1. */
+static int find_name(const struct name_index *x, const char *name)
 {
-    int low = 0, high = x->n;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (strcmp(x->slot[middle].name, name) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < x->n && strcmp(x->slot[low].name, name) == 0 ? x->slot[low].at : -1;
+    struct name_slot key = {name, 0};
+    struct name_slot *found = bsearch(&key, x->slot, (size_t)x->n, sizeof key, by_name_alone);
+    return found ? found->at : -1;
 }
 
-void names_free(struct name_index *x)
+int names_find_twins(int *a, int *b, const struct dataset *d, struct error *e)
 {
-    if (x)
-        mem_free(x->slot);
-    mem_free(x);
+    struct name_index x;
+    if (index_names(&x, d, e) < 0)
+        return -1;
+    int found = 0;
+    for (int i = 1; i < x.n && !found; i++) {
+        found = by_name_alone(&x.slot[i - 1], &x.slot[i]) == 0;
+        *a = x.slot[i - 1].at;
+        *b = x.slot[i].at;
+    }
+    mem_free(x.slot);
+    return found;
 }
 
 int lists_check_names(struct opening *w, struct error *e)
 {
-    struct name_index *x;
-    if (names_new(&x, w->d->cases, w->d->n_cases, e) < 0)
-        return -1;
-    int result = 0;
-    for (int i = 1; i < x->n && result == 0; i++) {
-        const struct data_case *a = &w->d->cases[x->slot[i - 1].at], *b = &w->d->cases[x->slot[i].at];
-        if (strcmp(a->name, b->name) == 0)
-            result = fail(e, ERR_DATA, "L09", "two cases are named \"%.60s\": %.80s and %.80s", a->name,
-                          a->n_images ? a->images[0] : "?", b->n_images ? b->images[0] : "?");
+    const struct dataset *d = w->d;
+    struct name_index x;
+    int a, b, twins = names_find_twins(&a, &b, d, e);
+    if (twins == 1) {
+        fail(e, ERR_DATA, "L09", "two cases are named \"%.60s\": %.80s and %.80s", d->cases[a].name,
+             d->cases[a].images[0], d->cases[b].images[0]);
+        fail_in(e, d->root);
     }
-    qsort(x->slot, (size_t)x->n, sizeof *x->slot, by_name_nocase);
-    for (int i = 1; i < x->n && result == 0; i++)
-        if (strcasecmp(x->slot[i - 1].name, x->slot[i].name) == 0)
-            report_line(w->o->report, REPORT_WARNING, w->d->root, "L01",
+    if (twins || index_names(&x, d, e) < 0)
+        return -1;
+    qsort(x.slot, (size_t)x.n, sizeof *x.slot, by_name_nocase);
+    for (int i = 1; i < x.n; i++)
+        if (strcasecmp(x.slot[i - 1].name, x.slot[i].name) == 0)
+            report_line(w->o->report, REPORT_WARNING, d->root, "L01",
                         "cases \"%.100s\" and \"%.100s\" differ only in letter case",
-                        x->slot[i - 1].name, x->slot[i].name);
-    names_free(x);
-    return result < 0 ? fail_in(e, w->d->root) : 0;
+                        x.slot[i - 1].name, x.slot[i].name);
+    mem_free(x.slot);
+    return 0;
 }
 
-/* The case a list entry means: the name itself, or a path whose last part, or folder, is the name. */
+static int find_part(const struct name_index *x, const char *text, size_t n)
+{
+    char name[256];
+    if (n >= sizeof name)
+        return -1;
+    memcpy(name, text, n);
+    name[n] = '\0';
+    return find_name(x, name);
+}
+
+/* The case a list entry means: the name itself, or a path whose last part, or folder, is the name.
+ */
 static int find_entry(const struct name_index *x, const char *entry)
 {
-    int at = names_find(x, entry);
-    if (at >= 0)
-        return at;
-    char name[256];
     const char *last = path_name(entry);
-    size_t n = stem_length(last);
-    if (n < sizeof name) {
-        memcpy(name, last, n);
-        name[n] = '\0';
-        at = names_find(x, name);
-    }
-    size_t head = (size_t)(last - entry); /* "CASE/mri_norm2.h5" */
-    if (at < 0 && head > 1 && head <= sizeof name) {
-        memcpy(name, entry, head - 1);
-        name[head - 1] = '\0';
-        at = names_find(x, name);
-    }
+    int at = find_name(x, entry);
+    if (at < 0)
+        at = find_part(x, last, stem_length(last));
+    if (at < 0 && last - entry > 1) /* "CASE/mri_norm2.h5" */
+        at = find_part(x, entry, (size_t)(last - entry) - 1);
     return at;
 }
 
-/* ---- order and split --------------------------------------------------------------------------- */
+/* ---- order and split ------------------------------------------------------------------------- */
 
 /* Reads folder/NAME.list or NAME.txt; *path is its path, NULL if neither is there. */
-static int read_if_there(struct list *out, char **path, const char *folder, const char *name, int follow,
-                         struct error *e)
+static int read_if_there(struct list *out, char **path, const char *folder, const char *name,
+                         int follow, struct error *e)
 {
     static const char *const endings[] = {".list", ".txt"};
     memset(out, 0, sizeof *out);
@@ -237,62 +229,54 @@ static int read_if_there(struct list *out, char **path, const char *folder, cons
     return 0;
 }
 
-struct ordering { /* what the lists say about each case, in the order of w->d->cases */
-    int *place;   /* position in the new order, or -1 */
-    int next;
+struct order { /* what the lists make of w->d->cases */
+    int *from;   /* n positions, in the new order */
+    char *taken; /* of every case: is it among them? */
+    int n;
 };
 
-/* Gives the cases of one list the next places. */
-static int place_list(struct ordering *o, struct opening *w, const struct name_index *x,
-                      const struct list *l, const char *path, enum split split, struct error *e)
+static void take(struct order *o, int at)
+{
+    o->from[o->n++] = at;
+    o->taken[at] = 1;
+}
+
+/* The cases of one list come next. */
+static int take_list(struct order *o, struct dataset *d, const struct name_index *x,
+                     const struct list *l, const char *path, enum split split, struct error *e)
 {
     for (int i = 0; i < l->n; i++) {
         int at = find_entry(x, l->name[i]);
-        if (at < 0) {
-            fail(e, ERR_DATA, "L01", "names \"%.100s\", for which there is no image", l->name[i]);
+        if (at < 0 || o->taken[at]) {
+            if (at < 0)
+                fail(e, ERR_DATA, "L01", "names \"%.100s\", for which there is no image",
+                     l->name[i]);
+            else
+                fail(e, ERR_DATA, "L09",
+                     "\"%.100s\" is already on a list: train and test must not share "
+                     "cases",
+                     l->name[i]);
             return fail_in(e, path);
         }
-        if (o->place[at] >= 0) {
-            fail(e, ERR_DATA, "L09", "\"%.100s\" is already on a list: train and test must not share cases",
-                 l->name[i]);
-            return fail_in(e, path);
-        }
-        o->place[at] = o->next++;
-        w->d->cases[at].split = split;
+        take(o, at);
+        d->cases[at].split = split;
     }
     return 0;
 }
 
-/* Cases on no list: they stay where their own list is absent, else they are left out. */
-static int place_rest(struct ordering *o, const struct dataset *d, int has_train, int has_test)
+static int reorder(struct dataset *d, const struct order *o, struct error *e)
 {
-    int left_out = 0;
-    for (int i = 0; i < d->n_cases; i++) {
-        if (o->place[i] >= 0)
-            continue;
-        int listed = d->cases[i].split == SPLIT_TEST ? has_test : has_train;
-        if (listed)
-            left_out++;
-        else
-            o->place[i] = o->next++;
-    }
-    return left_out;
-}
-
-static int reorder(struct dataset *d, const struct ordering *o, struct error *e)
-{
-    struct data_case *sorted = mem_alloc(e, (size_t)d->n_cases + 1, sizeof *sorted);
+    struct data_case *sorted = mem_alloc(e, (size_t)d->n_cases, sizeof *sorted);
     if (!sorted)
         return -1;
-    for (int i = 0; i < d->n_cases; i++) {
-        if (o->place[i] >= 0)
-            sorted[o->place[i]] = d->cases[i];
-        else
+    for (int i = 0; i < d->n_cases; i++)
+        if (!o->taken[i])
             case_free(&d->cases[i]);
-    }
+    for (int i = 0; i < o->n; i++)
+        sorted[i] = d->cases[o->from[i]];
     mem_free(d->cases);
     d->cases = sorted;
-    d->n_cases = o->next;
+    d->n_cases = o->n;
     return 0;
 }
 
@@ -305,48 +289,57 @@ static int fits(const struct list *l, const struct name_index *x)
     return 0;
 }
 
-int lists_apply(struct opening *w, const char *folder, struct error *e)
+/* Takes the lists' cases, then those whose own list is absent; the others are left out. */
+static int apply(struct opening *w, const struct name_index *x, const struct list list[2],
+                 char *const path[2], struct error *e)
 {
-    struct list train = {0}, test = {0};
-    char *train_path = NULL, *test_path = NULL;
-    struct name_index *x = NULL;
-    struct ordering o = {NULL, 0};
-    int result = -1;
-    if (read_if_there(&train, &train_path, folder, "train", w->o->follow, e) < 0 ||
-        read_if_there(&test, &test_path, folder, "test", w->o->follow, e) < 0 ||
-        names_new(&x, w->d->cases, w->d->n_cases, e) < 0)
+    struct dataset *d = w->d;
+    int result = -1, n = d->n_cases;
+    struct order o = {mem_alloc(e, (size_t)n, sizeof *o.from), mem_alloc(e, (size_t)n, 1), 0};
+    if (!o.from || !o.taken)
         goto out;
-    if ((!train_path && !test_path) ||
-        (strcmp(folder, w->d->root) != 0 && !fits(&train, x) && !fits(&test, x))) {
-        result = 0;
+    for (int split = SPLIT_TRAIN; split <= SPLIT_TEST; split++)
+        if (take_list(&o, d, x, &list[split], path[split], (enum split)split, e) < 0)
+            goto out;
+    for (int i = 0; i < n; i++)
+        if (!o.taken[i] && !path[d->cases[i].split])
+            take(&o, i);
+    if (reorder(d, &o, e) < 0)
         goto out;
-    }
-    o.place = mem_alloc(e, (size_t)w->d->n_cases, sizeof *o.place);
-    if (!o.place)
-        goto out;
-    memset(o.place, 0xFF, (size_t)w->d->n_cases * sizeof *o.place); /* all -1 */
-    if (place_list(&o, w, x, &train, train_path, SPLIT_TRAIN, e) < 0 ||
-        place_list(&o, w, x, &test, test_path, SPLIT_TEST, e) < 0)
-        goto out;
-    int left_out = place_rest(&o, w->d, train_path != NULL, test_path != NULL);
-    if (reorder(w->d, &o, e) < 0)
-        goto out;
-    w->capacity = w->d->n_cases + 1;
-    w->d->note[0] = '\0'; /* a published split does not hold any more */
-    if (left_out)
-        opening_note(w, "%d case%s on no list left out", left_out, left_out == 1 ? "" : "s");
+    w->capacity = n;
+    d->note[0] = '\0'; /* a published split does not hold any more */
+    if (o.n < n)
+        opening_note(w, "%d case%s on no list left out", n - o.n, n - o.n == 1 ? "" : "s");
     result = 1;
 out:
-    mem_free(o.place);
-    names_free(x);
-    list_free(&train);
-    list_free(&test);
-    mem_free(train_path);
-    mem_free(test_path);
+    mem_free(o.from);
+    mem_free(o.taken);
     return result;
 }
 
-/* ---- which labels may be seen -------------------------------------------------------------------- */
+int lists_apply(struct opening *w, const char *folder, struct error *e)
+{
+    struct list list[2] = {{0}}; /* by enum split */
+    char *path[2] = {NULL, NULL};
+    struct name_index x = {NULL, 0};
+    int result = -1;
+    if (read_if_there(&list[SPLIT_TRAIN], &path[SPLIT_TRAIN], folder, "train", w->o->follow, e) <
+            0 ||
+        read_if_there(&list[SPLIT_TEST], &path[SPLIT_TEST], folder, "test", w->o->follow, e) < 0 ||
+        index_names(&x, w->d, e) < 0)
+        goto out;
+    int ours = strcmp(folder, w->d->root) == 0 || fits(&list[0], &x) || fits(&list[1], &x);
+    result = ours && (path[0] || path[1]) ? apply(w, &x, list, path, e) : 0;
+out:
+    mem_free(x.slot);
+    for (int split = 0; split < 2; split++) {
+        list_free(&list[split]);
+        mem_free(path[split]);
+    }
+    return result;
+}
+
+/* ---- which labels may be seen ---------------------------------------------------------------- */
 
 static void hide(struct data_case *c)
 {
@@ -369,16 +362,15 @@ static int hide_all_but_first(struct dataset *d, int64_t wanted, struct error *e
 static int hide_all_but_listed(struct dataset *d, const char *path, int follow, struct error *e)
 {
     struct list l;
-    struct name_index *x = NULL;
-    char *keep = NULL;
+    struct name_index x = {NULL, 0};
     int result = -1;
     if (list_read(&l, path, follow, e) < 0)
         return -1;
-    keep = mem_alloc(e, (size_t)d->n_cases, 1);
-    if (!keep || names_new(&x, d->cases, d->n_cases, e) < 0)
+    char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
+    if (!keep || index_names(&x, d, e) < 0)
         goto out;
     for (int i = 0; i < l.n; i++) {
-        int at = find_entry(x, l.name[i]);
+        int at = find_entry(&x, l.name[i]);
         if (at < 0 || !d->cases[at].label) {
             fail(e, ERR_DATA, "L01", "names \"%.100s\", which %s", l.name[i],
                  at < 0 ? "is no case" : "has no label");
@@ -392,7 +384,7 @@ static int hide_all_but_listed(struct dataset *d, const char *path, int follow, 
             hide(&d->cases[i]);
     result = 0;
 out:
-    names_free(x);
+    mem_free(x.slot);
     mem_free(keep);
     list_free(&l);
     return result;

@@ -1,11 +1,12 @@
 /* pairs.c - images and labels of two folders made into cases, and the plain layout built on it.
  *
  *     images/a.nii.gz        labels/a.nii.gz      one file a case
- *     images/a_0000.nii.gz   labels/a.nii.gz      numbered channels: a_0000, a_0001, ... are one case
- *     images/b.nrrd                               unlabelled
+ *     images/a_0000.nii.gz   labels/a.nii.gz      numbered channels: a_0000, a_0001, ... are one
+ * case images/b.nrrd                               unlabelled
  *
- * A number at the end of a name is a channel where the layout says so (nnU-Net), or where labels show it:
- * some image is called x_0000 and its label x. Otherwise scan_0001 is just the name of a case.
+ * A number at the end of a name is a channel where the layout says so (nnU-Net), or where labels
+ * show it: some image is called x_0000 and its label x. Otherwise scan_0001 is just the name of a
+ * case.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -103,8 +104,8 @@ out:
     return result;
 }
 
-static int cut_names(struct piece *p, const struct scan *images, int numbered, enum channel_rule rule,
-                     struct error *e)
+static int cut_names(struct piece *p, const struct scan *images, int numbered,
+                     enum channel_rule rule, struct error *e)
 {
     for (int i = 0; i < images->n; i++) {
         const struct scan_file *f = &images->file[i];
@@ -124,7 +125,8 @@ static int by_name_nocase(const void *a, const void *b)
     return strcasecmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Labels that no image claimed, each with the case that differs only in letter case, if there is one. */
+/* Labels that no image claimed, each with the case that differs only in letter case, if there is
+ * one. */
 static int report_orphans(struct opening *w, const struct scan *labels, int first, struct error *e)
 {
     int orphans = 0, n = w->d->n_cases - first;
@@ -145,7 +147,8 @@ static int report_orphans(struct opening *w, const struct scan *labels, int firs
         char **near = n ? bsearch(&f->stem, name, (size_t)n, sizeof *name, by_name_nocase) : NULL;
         if (near)
             report_line(w->o->report, REPORT_PROBLEM, f->path, "L01",
-                        "label without an image; case \"%.80s\" differs only in letter case", *near);
+                        "label without an image; case \"%.80s\" differs only in letter case",
+                        *near);
         else
             report_line(w->o->report, REPORT_PROBLEM, f->path, "L01", "label without an image");
     }
@@ -153,8 +156,8 @@ static int report_orphans(struct opening *w, const struct scan *labels, int firs
     return 0;
 }
 
-int opening_add_folder(struct opening *w, const char *images_folder, const char *labels_folder,
-                       enum split split, enum channel_rule rule, const char *ending, struct error *e)
+static int add_folder(struct opening *w, const char *images_folder, const char *labels_folder,
+                      enum split split, enum channel_rule rule, const char *ending, struct error *e)
 {
     struct scan images = {0}, labels = {0};
     struct piece *p = NULL;
@@ -182,23 +185,30 @@ out:
     return result;
 }
 
-int layout_open_plain(struct opening *w, struct error *e)
+int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending,
+                        struct error *e)
 {
-    static const char *const folders[][2] = {{"images", "labels"}, {"imagesTr", "labelsTr"},
-                                             {"imagesUn", NULL}};
+    static const struct {
+        const char *images, *labels;
+        enum split split;
+    } folders[] = {{"images", "labels", SPLIT_TRAIN}, {"imagesTr", "labelsTr", SPLIT_TRAIN},
+                   {"imagesUn", NULL, SPLIT_TRAIN}, {"imagesTs", "labelsTs", SPLIT_TEST}};
     int found = 0;
-    if (w->json)
-        return 0;
-    w->d->layout = LAYOUT_PLAIN;
-    for (int i = 0; i < 3; i++) {
-        if (!opening_has_folder(w, folders[i][0]) || (i == 2 && !found))
+    for (int i = rule == CHANNELS_NUMBERED ? 1 : 0; i < 4; i++) { /* nnU-Net knows no images/ */
+        if (!opening_has_folder(w, folders[i].images))
             continue;
-        found = 1;
-        if (opening_add_folder(w, folders[i][0], folders[i][1], SPLIT_TRAIN, CHANNELS_GUESS, NULL, e) < 0)
+        found++;
+        if (add_folder(w, folders[i].images, folders[i].labels, folders[i].split, rule, ending, e) <
+            0)
             return -1;
     }
-    if (found && opening_has_folder(w, "imagesTs") &&
-        opening_add_folder(w, "imagesTs", "labelsTs", SPLIT_TEST, CHANNELS_GUESS, NULL, e) < 0)
-        return -1;
     return found;
+}
+
+int layout_open_plain(struct opening *w, struct error *e)
+{
+    if (!opening_has_folder(w, "images") && !opening_has_folder(w, "imagesTr"))
+        return 0;
+    w->d->layout = LAYOUT_PLAIN;
+    return opening_add_folders(w, CHANNELS_GUESS, NULL, e);
 }

@@ -47,8 +47,7 @@ static herr_t take_first(unsigned n, const H5E_error2_t *entry, void *out)
     return 0;
 }
 
-/* fail() with the innermost message of libhdf5's error stack; damage to chunks has an id of its
- * own. */
+/* fail() with the innermost message of libhdf5's error stack; damage to chunks has its own id. */
 static int fail_hdf5(struct error *e, const char *id, const char *what)
 {
     char why[120] = "no reason given";
@@ -190,33 +189,32 @@ static int check_shape(struct job *j, struct error *e)
     return 0;
 }
 
-/* The type in memory for a type in the file: same kind and width in host order. */
+/* The type in memory for the type in the file: same kind and width in host order. */
 static int choose_type(struct job *j, hid_t type, struct error *e)
 {
+    const hid_t natives[10] = {
+        [DTYPE_U8] = H5T_NATIVE_UINT8,   [DTYPE_I8] = H5T_NATIVE_INT8,
+        [DTYPE_U16] = H5T_NATIVE_UINT16, [DTYPE_I16] = H5T_NATIVE_INT16,
+        [DTYPE_U32] = H5T_NATIVE_UINT32, [DTYPE_I32] = H5T_NATIVE_INT32,
+        [DTYPE_U64] = H5T_NATIVE_UINT64, [DTYPE_I64] = H5T_NATIVE_INT64,
+        [DTYPE_F32] = H5T_NATIVE_FLOAT,  [DTYPE_F64] = H5T_NATIVE_DOUBLE,
+    };
     H5T_class_t kind = H5Tget_class(type);
     size_t each = H5Tget_size(type);
-    int width = each == 1 ? 0 : each == 2 ? 1 : each == 4 ? 2 : each == 8 ? 3 : -1;
-    const hid_t unsigned_type[4] = {H5T_NATIVE_UINT8, H5T_NATIVE_UINT16, H5T_NATIVE_UINT32,
-                                    H5T_NATIVE_UINT64};
-    const hid_t signed_type[4] = {H5T_NATIVE_INT8, H5T_NATIVE_INT16, H5T_NATIVE_INT32,
-                                  H5T_NATIVE_INT64};
-    const enum dtype first[2] = {DTYPE_U8, DTYPE_I8}; /* wider ones follow in steps of two */
-    int is_signed = kind == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_2;
-    if (kind == H5T_INTEGER && width >= 0) {
-        j->type = is_signed ? signed_type[width] : unsigned_type[width];
-        j->reply.dtype = (uint32_t)first[is_signed] + 2 * (uint32_t)width;
-    } else if (kind == H5T_FLOAT && width >= 1) { /* half precision is widened */
-        j->type = width == 3 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
-        j->reply.dtype = width == 3 ? DTYPE_F64 : DTYPE_F32;
-    } else if (kind == H5T_ENUM && width == 0) { /* how h5py stores bool: one byte, as it is */
-        j->type = H5Tcopy(type);
+    uint32_t width = each == 1 ? 0 : each == 2 ? 1 : each == 4 ? 2 : each == 8 ? 3 : 4;
+    int is_bool = kind == H5T_ENUM && width == 0; /* how h5py stores bool: one byte, as it is */
+    if (is_bool)
         j->reply.dtype = DTYPE_U8;
-    } else {
+    else if (kind == H5T_INTEGER && width < 4) /* wider types follow in steps of two */
+        j->reply.dtype = 2 * width + (H5Tget_sign(type) == H5T_SGN_2 ? DTYPE_I8 : DTYPE_U8);
+    else if (kind == H5T_FLOAT && width > 0 && width < 4) /* half precision is widened */
+        j->reply.dtype = width == 3 ? DTYPE_F64 : DTYPE_F32;
+    else
         return fail(e, ERR_DATA, "H04",
                     "type class %d of %zu bytes, allowed integer or float of 1 to 8", (int)kind,
                     each);
-    }
-    j->each = H5Tget_size(j->type);
+    j->type = is_bool ? H5Tcopy(type) : natives[j->reply.dtype];
+    j->each = dtype_bytes((enum dtype)j->reply.dtype);
     return 0;
 }
 

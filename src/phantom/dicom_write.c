@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "phantom/dicom_write.h"
+#include "phantom/phantom_set.h"
 
 enum { HEAD_BYTES = 2048 /* the elements before the pixels take about 1000 */ };
 

@@ -15,20 +15,12 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "phantom/hdf5_write.h"
+#include "phantom/phantom_set.h"
 
 enum {
-    AT_ROOT = 96,
-    AT_TREE = 136,
-    AT_HEAP = 680,
-    AT_SYMBOLS = 800,
-    AT_HEADERS = 1128,
-    AT_DATA = 2048,
-    HEADER_BYTES = 144,
-    NAME_BYTES = 16,
-    MAX_ITEMS = 4,
-    LEAF_K = 4,
-    INTERNAL_K = 16 /* the library's defaults: half the room of symbol and tree nodes */
+    AT_ROOT = 96, AT_TREE = 136, AT_HEAP = 680, AT_SYMBOLS = 800, AT_HEADERS = 1128, AT_DATA = 2048,
+    HEADER_BYTES = 144, NAME_BYTES = 16, MAX_ITEMS = 4,
+    LEAF_K = 4, INTERNAL_K = 16 /* the library's defaults: half the room of symbol and tree nodes */
 };
 static const uint64_t UNDEFINED = ~(uint64_t)0; /* "no address" */
 
@@ -160,17 +152,9 @@ static void put_dataset(struct page *p, int i, const struct hdf5_item *item, uin
     put(p, bytes, 8);
 }
 
-static int append_item(struct io_file *f, const struct hdf5_item *item, uint64_t bytes,
-                       struct error *e)
-{
-    static const unsigned char zeros[8];
-    if (io_append(f, item->data, (size_t)bytes, e) < 0)
-        return -1;
-    return io_append(f, zeros, (size_t)(-bytes & 7), e);
-}
-
 int hdf5_write(const char *path, const struct hdf5_item *item, int n_items, struct error *e)
 {
+    static const unsigned char zeros[8];
     struct page p = {.at = 0};
     uint64_t bytes[MAX_ITEMS], end = AT_DATA;
     struct io_file *f = NULL;
@@ -189,8 +173,10 @@ int hdf5_write(const char *path, const struct hdf5_item *item, int n_items, stru
     if (io_create(&f, path, 0666, e) < 0)
         return -1;
     int rc = io_append(f, p.byte, sizeof p.byte, e);
-    for (int i = 0; rc == 0 && i < n_items; i++)
-        rc = append_item(f, &item[i], bytes[i], e);
+    for (int i = 0; rc == 0 && i < n_items; i++) {
+        rc = io_append(f, item[i].data, (size_t)bytes[i], e);
+        rc = rc < 0 ? -1 : io_append(f, zeros, (size_t)(-bytes[i] & 7), e);
+    }
     if (rc < 0) {
         io_abandon(f);
         return -1;

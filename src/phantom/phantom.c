@@ -13,9 +13,8 @@
 #include "base/rng.h"
 #include "phantom/phantom.h"
 #include "phantom/phantom_body.h"
-#include "phantom/phantom_tissue.h"
 
-/* Uses of the RNG_PHANTOM stream; phantom_shapes.c has 0..7 and 16 and up. */
+/* Uses of the RNG_PHANTOM stream; phantom_shapes.c has 0..7 and 16 and up, phantom_rough.c 10. */
 enum { DRAW_GRID = 8, DRAW_SIGNAL = 9 };
 
 enum { BLOCK = 8 /* voxels that share one list of near shapes */, BIAS_WAVES = 3 };
@@ -45,9 +44,15 @@ static int check_range(const char *option, int64_t seen, int64_t lowest, int64_t
                 (long long)lowest, (long long)highest);
 }
 
+/* Layouts of one channel a case, its axes always L, P, S: a folder a case. */
+static int is_single(enum layout l)
+{
+    return l == LAYOUT_H5 || l == LAYOUT_LA || l == LAYOUT_PANCREAS;
+}
+
 int phantom_check(const struct phantom_options *o, struct error *e)
 {
-    int single = o->layout == LAYOUT_H5 || o->layout == LAYOUT_LA || o->layout == LAYOUT_PANCREAS;
+    int single = is_single(o->layout);
     int binary = o->layout == LAYOUT_LA || o->layout == LAYOUT_PANCREAS;
     for (int a = 0; a < 3; a++)
         if (check_range("--size", o->size[a], PHANTOM_MIN_SIZE, PHANTOM_MAX_SIZE, e) < 0)
@@ -111,8 +116,8 @@ static void draw_field(int64_t n[3], double spacing[3], const struct phantom_opt
     for (int a = 0; a < 3; a++)
         n[a] = (int64_t)((float)o->size[a] * (a < 2 ? plane : deep) + 0.5f);
     double margin = (double)rng_between(r, 1, 1.06f);
-    double wide = 2 * margin * (double)half[0] / (double)n[0],
-           high = 2 * margin * (double)half[1] / (double)n[1];
+    double wide = 2 * margin * (double)half[0] / (double)n[0];
+    double high = 2 * margin * (double)half[1] / (double)n[1];
     spacing[0] = spacing[1] = to_micrometre(wide > high ? wide : high);
     spacing[2] = to_micrometre(SLAB_MM * (double)b->scale[2] * (double)rng_between(r, 0.95f, 1.1f) /
                                (double)n[2]);
@@ -125,8 +130,7 @@ static void draw_grid(struct render *v, struct geometry *g, const struct phantom
     double spacing[3], affine[3][4], volume = 1;
     struct placement at;
     draw_field(n, spacing, o, v->body, &r);
-    draw_placement(
-        &at, &r, o->layout != LAYOUT_H5 && o->layout != LAYOUT_LA && o->layout != LAYOUT_PANCREAS);
+    draw_placement(&at, &r, !is_single(o->layout));
     for (int a = 0; a < 3; a++) {
         /* Where the middle of the body lies on the scanner's axes, to a tenth of a millimetre. */
         double middle =
@@ -211,8 +215,7 @@ static int16_t finish_value(const struct render *v, float value, int channel, co
     float bias = 1, pair[2];
     for (int w = 0; w < BIAS_WAVES; w++) {
         const struct body_wave *b = &v->bias[channel][w];
-        bias +=
-            b->push[0] * body_wave_at(b->k[0] * x[0] + b->k[1] * x[1] + b->k[2] * x[2] + b->phase);
+        bias += b->push[0] * body_wave_at(body_dot(b->k, x) + b->phase);
     }
     noise_pair(pair, v, index);
     float real = value * bias + v->noise * pair[0], imaginary = v->noise * pair[1];
@@ -256,39 +259,24 @@ static void render_slice(void *arg, int64_t k)
     }
 }
 
-/* The voxel deepest inside a shape, among those another class can spare; its depth in *depth_mm. */
-static int64_t deepest_voxel(float *depth_mm, const struct render *v, const struct body_shape *s,
-                             const int64_t *count)
-{
-    int64_t best = -1, at = 0;
-    *depth_mm = -1e30f;
-    for (int64_t k = 0; k < v->dims[2]; k++) {
-        for (int64_t j = 0; j < v->dims[1]; j++) {
-            for (int64_t i = 0; i < v->dims[0]; i++, at++) {
-                float x[3], p[3];
-                voxel_place(x, v, (float)i, (float)j, (float)k);
-                body_locate(p, v->body, x);
-                float depth = body_depth_mm(s, p);
-                if (depth > *depth_mm && (v->label[at] == 0 || count[v->label[at]] > 1)) {
-                    *depth_mm = depth;
-                    best = at;
-                }
-            }
-        }
-    }
-    return best;
-}
-
+/* The voxel deepest inside the shapes of a class, among those that other classes can spare. */
 static int64_t find_room(const struct render *v, int class, const int64_t *count)
 {
-    int64_t best = -1;
-    float best_depth = -1e30f, depth;
-    for (int n = 0; n < v->body->n_shapes; n++) {
-        if (v->body->shape[n].label != class)
+    int64_t best = -1, voxels = v->dims[0] * v->dims[1] * v->dims[2];
+    float deepest = -1e30f;
+    for (int64_t at = 0; at < voxels; at++) {
+        float x[3], p[3];
+        if (v->label[at] && count[v->label[at]] <= 1)
             continue;
-        int64_t at = deepest_voxel(&depth, v, &v->body->shape[n], count);
-        best = depth > best_depth ? at : best;
-        best_depth = depth > best_depth ? depth : best_depth;
+        voxel_place(x, v, (float)(at % v->dims[0]), (float)(at / v->dims[0] % v->dims[1]),
+                    (float)(at / (v->dims[0] * v->dims[1])));
+        body_locate(p, v->body, x);
+        for (int n = 0; n < v->body->n_shapes; n++) {
+            const struct body_shape *s = &v->body->shape[n];
+            float depth = s->label == class ? body_depth_mm(s, p) : -1e30f;
+            best = depth > deepest ? at : best;
+            deepest = depth > deepest ? depth : deepest;
+        }
     }
     return best;
 }

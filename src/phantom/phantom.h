@@ -57,10 +57,11 @@ enum { PHANTOM_NAME_BYTES = 32 };
 void phantom_name(char name[PHANTOM_NAME_BYTES], const struct phantom_options *o, int index);
 
 /* Writes the whole set below `folder` (created if absent): the layout's own files, truth/ with the
- * labels of unlabelled cases, and phantom.json. `done`, if not NULL, is called after each case,
- * from any thread. */
+ * labels of unlabelled cases, and phantom.json; in the plain layout also rough/ with an imperfect
+ * mask of every case. `done`, if not NULL, is told how many cases are there, by one thread at a
+ * time. */
 int phantom_write(const char *folder, const struct phantom_options *o, struct pool *pool,
-                  void (*done)(void *arg), void *arg, struct error *e);
+                  void (*done)(void *arg, int64_t n), void *arg, struct error *e);
 
 /* "plain", "nnunet", "msd", "datalist", "h5", "la", "pancreas"; -1 with ERR_CONFIG for other names.
  */

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "phantom/phantom_body.h"
-#include "phantom/phantom_tissue.h"
 
 /* The trunk of the standard patient, mm. */
 static const float MUSCLE_A = 142, MUSCLE_B = 99, RIB_A = 135, RIB_B = 91, SPINE_Y = -50;
@@ -142,27 +141,24 @@ static float level_depth_mm(const struct body_shape *s, const float p[3])
 {
     float d[3] = {p[0] - s->centre[0], p[1] - s->centre[1], p[2] - s->centre[2]}, q[3];
     for (int r = 0; r < 3; r++)
-        q[r] = s->frame[r][0] * d[0] + s->frame[r][1] * d[1] + s->frame[r][2] * d[2];
+        q[r] = body_dot(s->frame[r], d);
     float along = least(most(q[0], -1.3f), 1.3f), thick = 1 / (1 + s->taper * along);
     q[1] = (q[1] + s->bend[0] * (along * along - 1.0f / 3)) * thick;
     q[2] = (q[2] + s->bend[1] * along) * thick;
-    float r = sqrtf(q[0] * q[0] + q[1] * q[1] + q[2] * q[2]), edge = 1;
+    float r = sqrtf(body_dot(q, q)), edge = 1;
     /* Far from the surface its exact place does not matter, and most points are far from most
      * shapes. */
     float outside = (r - 1 - s->swell) * s->thin_mm, inside = (1 - s->swell - r) * s->thin_mm;
     if (outside > FAR_MM || inside > FAR_MM)
         return outside > 0 ? -outside : inside;
     float inv = 1 / (r + 0.05f);
-    for (int l = 0; l < s->n_lobes; l++) {
-        const struct body_lobe *w = &s->lobe[l];
-        edge += w->height *
-                body_wave_at((w->k[0] * q[0] + w->k[1] * q[1] + w->k[2] * q[2]) * inv + w->phase);
-    }
+    for (int l = 0; l < s->n_lobes; l++)
+        edge +=
+            s->lobe[l].height * body_wave_at(body_dot(s->lobe[l].k, q) * inv + s->lobe[l].phase);
     float slope[3]; /* of r, per mm */
     for (int a = 0; a < 3; a++)
         slope[a] = (s->frame[0][a] * q[0] + s->frame[1][a] * q[1] + s->frame[2][a] * q[2]) * inv;
-    float steep = sqrtf(slope[0] * slope[0] + slope[1] * slope[1] + slope[2] * slope[2]);
-    return (edge - r) / (steep + 1e-4f);
+    return (edge - r) / (sqrtf(body_dot(slope, slope)) + 1e-4f);
 }
 
 float body_depth_mm(const struct body_shape *s, const float p[3])
@@ -179,10 +175,8 @@ static int paint_shape(struct mix *m, const struct body_shape *s, const float p[
         least(body_depth_mm(s, p), s->tissue == TISSUE_MUSCLE ? m->wall_mm : m->belly_mm - 1);
     if (depth < -most(s->soft_mm, m->blur_mm))
         return 0;
-    float swing = body_wave_at(s->soft_k[0] * p[0] + s->soft_k[1] * p[1] + s->soft_k[2] * p[2] +
-                               s->soft_phase);
-    float width = s->soft_mm * (1 + 0.8f * swing);
-    paint(m, s->tissue, depth, width);
+    float swing = body_wave_at(body_dot(s->soft_k, p) + s->soft_phase);
+    paint(m, s->tissue, depth, s->soft_mm * (1 + 0.8f * swing));
     if (s->wall_mm > 0) {
         paint(m, s->inner, depth - s->wall_mm, 3);
         paint(m, TISSUE_GAS, least(depth - s->wall_mm, p[1] - s->centre[1] - s->gas_level_mm), 2);
@@ -252,7 +246,7 @@ void body_locate(float p[3], const struct body *b, const float x_mm[3])
         q[a] = (x_mm[a] - b->shift[a]) / b->scale[a];
     for (int w = 0; w < BODY_WAVES; w++) {
         const struct body_wave *v = &b->wave[w];
-        float s = body_wave_at(v->k[0] * q[0] + v->k[1] * q[1] + v->k[2] * q[2] + v->phase);
+        float s = body_wave_at(body_dot(v->k, q) + v->phase);
         for (int a = 0; a < 3; a++)
             push[a] += s * v->push[a];
     }

@@ -9,6 +9,20 @@
 
 #include "phantom/phantom.h"
 
+enum tissue {
+    TISSUE_AIR, TISSUE_SKIN, TISSUE_FAT, TISSUE_MESENTERY, TISSUE_MUSCLE, TISSUE_CORTEX,
+    TISSUE_MARROW, TISSUE_DISC, TISSUE_CSF, TISSUE_CORD, TISSUE_ARTERY, TISSUE_VEIN,
+    TISSUE_LIVER, TISSUE_SPLEEN, TISSUE_RENAL_CORTEX, TISSUE_RENAL_MEDULLA, TISSUE_RENAL_PELVIS,
+    TISSUE_GLAND, TISSUE_DISTRACTOR, TISSUE_BOWEL_WALL, TISSUE_BOWEL_CONTENT,
+    TISSUE_STOMACH_CONTENT, TISSUE_GAS, TISSUE_BILE, TISSUE_NODULE, TISSUE_TABLE
+};
+
+/* Class numbers. With C classes, organs 1..C-1 are labelled; past ORGAN_COUNT come nodules. */
+enum organ {
+    ORGAN_NONE, ORGAN_GLAND, ORGAN_SPLEEN, ORGAN_KIDNEY_RIGHT, ORGAN_KIDNEY_LEFT, ORGAN_LIVER,
+    ORGAN_STOMACH, ORGAN_AORTA, ORGAN_GALLBLADDER, ORGAN_CAVA, ORGAN_DUODENUM, ORGAN_COUNT
+};
+
 enum {
     BODY_LOBES = 4,
     BODY_WAVES = 3,
@@ -45,8 +59,8 @@ struct body {
     struct body_wave {
         float k[3], phase, push[3]; /* slow deformation of the whole anatomy, mm */
     } wave[BODY_WAVES];
-    float fat_mm, muscle_mm, spine_phase,
-        rib_phase; /* thickness under the skin, of the wall; turns */
+    float fat_mm, muscle_mm; /* thickness under the skin, of the wall */
+    float spine_phase, rib_phase; /* turns */
     float value[BODY_TISSUES][PHANTOM_MAX_CHANNELS]; /* mean signal or HU */
     float grain[BODY_TISSUES][2];                    /* amplitude of fine and coarse texture */
     struct body_shape shape[BODY_SHAPES];
@@ -75,13 +89,18 @@ label_t body_sample(float value[PHANTOM_MAX_CHANNELS], const struct body *b,
 /* Depth of p below the surface of a shape, mm; negative outside. */
 float body_depth_mm(const struct body_shape *s, const float p[3]);
 
-/* A sine of t turns (t = 1 is a full period), exact to 0.001 and the same on every machine. |t| <
+/* A sine of t turns (t = 1 is a full period), exact to 0.001 and the same on every machine; |t| <
  * 4096. */
 static inline float body_wave_at(float t)
 {
     float u = t - (float)((int)(t + 4096.5f) - 4096);
     float y = 8 * u - 16 * u * (u < 0 ? -u : u);
     return y + 0.225f * (y * (y < 0 ? -y : y) - y);
+}
+
+static inline float body_dot(const float a[3], const float b[3])
+{
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
 }
 
 #endif

@@ -8,8 +8,8 @@
 
 #include "base/io.h"
 #include "base/json_write.h"
+#include "phantom/phantom_body.h"
 #include "phantom/phantom_set.h"
-#include "phantom/phantom_tissue.h"
 
 static int write_text(const char *folder, const char *name, const char *text, struct error *e)
 {
@@ -161,7 +161,7 @@ static int write_record(const char *folder, const struct phantom_options *o, str
     js_out_open(&js, NULL, '{');
     if (o->version)
         js_out_text(&js, "falx", o->version);
-    js_out_text(&js, "layout", phantom_layout_name(o->layout));
+    js_out_text(&js, "layout", layout_name(o->layout));
     js_out_int(&js, "cases", o->cases);
     js_out_int(&js, "labeled", o->labeled);
     js_out_int(&js, "test", o->test);

@@ -14,16 +14,10 @@
 
 #include "base/rng.h"
 #include "phantom/phantom_body.h"
-#include "phantom/phantom_tissue.h"
 
 enum {
-    DRAW_PATIENT = 0,
-    DRAW_TISSUE = 1,
-    DRAW_TEXTURE = 2,
-    DRAW_BOWEL = 3,
-    DRAW_VEINS = 4,
-    DRAW_PARTS = 16,
-    DRAW_NODULES = 512
+    DRAW_PATIENT = 0, DRAW_TISSUE = 1, DRAW_TEXTURE = 2, DRAW_BOWEL = 3, DRAW_VEINS = 4,
+    DRAW_PARTS = 16, DRAW_NODULES = 512
 };
 
 /* Signal per tissue. CT in Hounsfield units of a portal-venous scan; MR in arbitrary units with fat
@@ -34,8 +28,7 @@ static const struct tissue_row {
     short ct, mr[3], varies_permille;
     short ct_grain[2], mr_grain[2];
 } tissue_row[BODY_TISSUES] = {
-    /* clang-format off */
-    [TISSUE_AIR] = {-1000, {4, 4, 4}, 0, {0, 0}, {0, 0}},
+        [TISSUE_AIR] = {-1000, {4, 4, 4}, 0, {0, 0}, {0, 0}},
     [TISSUE_SKIN] = {20, {420, 330, 450}, 100, {8, 8}, {40, 40}},
     [TISSUE_FAT] = {-105, {900, 640, 760}, 50, {9, 10}, {35, 40}},
     [TISSUE_MESENTERY] = {-95, {810, 600, 720}, 60, {20, 16}, {60, 60}},
@@ -61,7 +54,6 @@ static const struct tissue_row {
     [TISSUE_BILE] = {10, {260, 900, 620}, 200, {4, 4}, {30, 30}},
     [TISSUE_NODULE] = {76, {500, 450, 570}, 100, {8, 8}, {50, 50}},
     [TISSUE_TABLE] = {-40, {4, 4, 4}, 0, {20, 0}, {0, 0}},
-    /* clang-format on */
 };
 
 /* One part of the standard anatomy. */
@@ -77,7 +69,6 @@ struct part {
 };
 enum { ENDLESS_MM = 800 /* radii from here on mean endless; the table says 900 */ };
 
-/* clang-format off */
 static const struct part part_table[] = {
     /* muscles of the back */
     {.tissue = TISSUE_MUSCLE, .axis = 2, .centre_mm = {35, -79, 0}, .radius_mm = {29, 20, 900},
@@ -153,11 +144,12 @@ static const struct part part_table[] = {
     {.tissue = TISSUE_VEIN, .axis = 2, .centre_mm = {10, 0, -45}, .radius_mm = {7, 7, 46},
      .turn = {.02f, 0, 0}, .bend = {.1f, 0}, .soft_mm = 3, .jitter_mm = 3},
 };
-/* clang-format on */
 enum {
     PARTS = sizeof part_table / sizeof part_table[0],
     GLAND_PARTS = 3 /* at the end: gland and veins */
 };
+
+static const float still[3] = {0, 0, 0}; /* a part that sways with no other */
 
 static void draw_turn(float m[3][3], const float half[3], struct rng *r, float spread)
 {
@@ -247,7 +239,6 @@ static void draw_part(struct body *b, const struct part *t, int classes, struct 
 static void draw_bowel(struct body *b, uint64_t seed, uint64_t index)
 {
     struct rng r = rng_start(seed, index, RNG_PHANTOM, DRAW_BOWEL);
-    static const float none[3] = {0, 0, 0};
     for (int n = 0; n < 22; n++) {
         struct part loop = {.tissue = TISSUE_BOWEL_WALL,
                             .inner = TISSUE_BOWEL_CONTENT,
@@ -265,7 +256,7 @@ static void draw_bowel(struct body *b, uint64_t seed, uint64_t index)
             loop.turn[a] = rng_between(&r, -0.6f, 0.6f);
         loop.wall_mm = rng_uniform(&r) < 0.5f ? 0 : 4; /* half of the loops are collapsed */
         loop.has_gas = rng_uniform(&r) < 0.25f;
-        draw_part(b, &loop, 1, &r, none);
+        draw_part(b, &loop, 1, &r, still);
     }
 }
 
@@ -274,34 +265,21 @@ static void draw_bowel(struct body *b, uint64_t seed, uint64_t index)
 static void draw_vessels(struct body *b, const struct part *like, int n_vessels, int classes,
                          struct rng *r)
 {
-    static const float none[3] = {0, 0, 0};
     for (int n = 0; n < n_vessels; n++) {
         struct part vessel = *like;
         vessel.turn[1] = rng_between(r, -0.6f, 0.6f);
         vessel.turn[2] = rng_between(r, -1, 1);
         vessel.centre_mm[2] = (short)(like->centre_mm[2] + (2 * n - n_vessels) * 6);
-        draw_part(b, &vessel, classes, r, none);
+        draw_part(b, &vessel, classes, r, still);
     }
 }
 
-static const struct part liver_vein = {.organ = ORGAN_LIVER,
-                                       .tissue = TISSUE_VEIN,
-                                       .centre_mm = {58, 6, 44},
-                                       .radius_mm = {32, 4, 4},
-                                       .taper = .4f,
-                                       .lobes = .1f,
-                                       .ripple = .5f,
-                                       .soft_mm = 2.5f,
-                                       .jitter_mm = 16};
-static const struct part mesentery_vessel = {.tissue = TISSUE_VEIN,
-                                             .centre_mm = {-10, 18, -40},
-                                             .radius_mm = {24, 3, 3},
-                                             .bend = {.4f, 0},
-                                             .taper = .3f,
-                                             .lobes = .1f,
-                                             .ripple = .5f,
-                                             .soft_mm = 2.5f,
-                                             .jitter_mm = 40};
+static const struct part liver_vein = {
+    .organ = ORGAN_LIVER, .tissue = TISSUE_VEIN, .centre_mm = {58, 6, 44}, .radius_mm = {32, 4, 4},
+    .taper = .4f, .lobes = .1f, .ripple = .5f, .soft_mm = 2.5f, .jitter_mm = 16};
+static const struct part mesentery_vessel = {
+    .tissue = TISSUE_VEIN, .centre_mm = {-10, 18, -40}, .radius_mm = {24, 3, 3}, .bend = {.4f, 0},
+    .taper = .3f, .lobes = .1f, .ripple = .5f, .soft_mm = 2.5f, .jitter_mm = 40};
 
 /* Classes beyond the organs: nodules at fixed places of the anatomy, spread by the low-discrepancy
  * sequence of the root of x^4 = x + 1, and shrinking so that they keep clear of each other. */
@@ -314,20 +292,15 @@ static void draw_nodules(struct body *b, int classes, uint64_t seed, uint64_t in
         radius -= 0.25f; /* total volume at most that of eight nodules of 15 mm */
     for (int m = 0; m < n; m++) {
         struct rng r = rng_start(seed, index, RNG_PHANTOM, (uint64_t)(DRAW_NODULES + m));
-        struct part t = {.tissue = TISSUE_NODULE,
-                         .radius_mm = {20, 20, 20},
-                         .lobes = .07f,
-                         .ripple = .5f,
-                         .soft_mm = 3,
-                         .jitter_mm = 2};
+        struct part t = {.tissue = TISSUE_NODULE, .radius_mm = {20, 20, 20}, .lobes = .07f,
+                         .ripple = .5f, .soft_mm = 3, .jitter_mm = 2};
         static const float span[3] = {170, 90, 120}, from[3] = {-85, -25, -60};
         for (int a = 0; a < 3; a++) {
             float u = step[a] * (float)(m + 1);
             t.centre_mm[a] = (short)(from[a] + span[a] * (u - (float)(int)u));
             t.radius_mm[a] = (short)(radius + 0.5f);
         }
-        static const float none[3] = {0, 0, 0};
-        draw_part(b, &t, 1, &r, none);
+            draw_part(b, &t, 1, &r, still);
         b->shape[b->n_shapes - 1].label = (label_t)(ORGAN_COUNT + m);
     }
 }
@@ -342,8 +315,7 @@ static void draw_patient(struct body *b, uint64_t seed, uint64_t index)
     }
     for (int w = 0; w < BODY_WAVES; w++) {
         for (int a = 0; a < 3; a++) {
-            b->wave[w].k[a] =
-                rng_between(&r, -1, 1) / 220; /* turns per mm: bends of 20 cm and longer */
+            b->wave[w].k[a] = rng_between(&r, -1, 1) / 220; /* turns per mm: 20 cm and longer */
             b->wave[w].push[a] = rng_between(&r, -4, 4);
         }
         b->wave[w].phase = rng_uniform(&r);

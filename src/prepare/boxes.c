@@ -8,96 +8,66 @@
 
 #include "prepare/boxes.h"
 
-static void box_whole(struct box *out, const int64_t dims[3])
+void box_whole(struct box *out, const int64_t dims[3])
 {
-    for (int a = 0; a < 3; a++) {
-        out->first[a] = 0;
-        out->dims[a] = dims[a];
-    }
-}
-
-/* Corners while searching; none seen if hi < lo. */
-struct extent {
-    int64_t lo[3], hi[3];
-};
-
-static void extent_start(struct extent *x, const int64_t dims[3])
-{
-    for (int a = 0; a < 3; a++) {
-        x->lo[a] = dims[a];
-        x->hi[a] = -1;
-    }
-}
-
-static void extent_add(struct extent *x, int64_t i_lo, int64_t i_hi, int64_t j, int64_t k)
-{
-    const int64_t lo[3] = {i_lo, j, k}, hi[3] = {i_hi, j, k};
-    for (int a = 0; a < 3; a++) {
-        if (lo[a] < x->lo[a])
-            x->lo[a] = lo[a];
-        if (hi[a] > x->hi[a])
-            x->hi[a] = hi[a];
-    }
-}
-
-static int extent_box(struct box *out, const struct extent *x, const int64_t dims[3])
-{
-    box_whole(out, dims);
-    if (x->hi[0] < 0)
-        return 0;
-    for (int a = 0; a < 3; a++) {
-        out->first[a] = x->lo[a];
-        out->dims[a] = x->hi[a] - x->lo[a] + 1;
-    }
-    return 1;
-}
-
-int box_of_values(struct box *out, const float *values, const int64_t dims[3], float threshold)
-{
-    struct extent x;
-    extent_start(&x, dims);
-    for (int64_t k = 0; k < dims[2]; k++) {
-        for (int64_t j = 0; j < dims[1]; j++) {
-            const float *row = values + dims[0] * (j + dims[1] * k);
-            int64_t lo = 0, hi = dims[0] - 1;
-            while (lo <= hi && !(row[lo] > threshold))
-                lo++;
-            while (hi >= lo && !(row[hi] > threshold))
-                hi--;
-            if (lo <= hi)
-                extent_add(&x, lo, hi, j, k);
-        }
-    }
-    return extent_box(out, &x, dims);
-}
-
-int box_of_label(struct box *out, const label_t *label, const int64_t dims[3])
-{
-    struct extent x;
-    extent_start(&x, dims);
-    for (int64_t k = 0; k < dims[2]; k++) {
-        for (int64_t j = 0; j < dims[1]; j++) {
-            const label_t *row = label + dims[0] * (j + dims[1] * k);
-            int64_t lo = 0, hi = dims[0] - 1;
-            while (lo <= hi && row[lo] == 0)
-                lo++;
-            while (hi >= lo && row[hi] == 0)
-                hi--;
-            if (lo <= hi)
-                extent_add(&x, lo, hi, j, k);
-        }
-    }
-    return extent_box(out, &x, dims);
+    memset(out->first, 0, sizeof out->first);
+    memcpy(out->dims, dims, sizeof out->dims);
 }
 
 void box_join(struct box *io, const struct box *other)
 {
+    if (io->dims[0] == 0)
+        *io = *other;
     for (int a = 0; a < 3; a++) {
         int64_t end = io->first[a] + io->dims[a], other_end = other->first[a] + other->dims[a];
         if (other->first[a] < io->first[a])
             io->first[a] = other->first[a];
         io->dims[a] = (other_end > end ? other_end : end) - io->first[a];
     }
+}
+
+/* Voxels lo..hi of row (j, k). */
+static void box_add_row(struct box *io, int64_t lo, int64_t hi, int64_t j, int64_t k)
+{
+    box_join(io, &(struct box){{lo, j, k}, {hi - lo + 1, 1, 1}});
+}
+
+/* Is voxel v inside? Of the label if there is one, else of the values. */
+static int is_inside(const label_t *label, const float *values, float threshold, int64_t v)
+{
+    return label ? label[v] > 0 : values[v] > threshold;
+}
+
+static int box_of_voxels(struct box *out, const int64_t dims[3], const label_t *label,
+                         const float *values, float threshold)
+{
+    memset(out, 0, sizeof *out);
+    for (int64_t row = 0; row < dims[1] * dims[2]; row++) {
+        int64_t start = row * dims[0], lo = 0, hi = dims[0] - 1;
+        while (lo <= hi && !is_inside(label, values, threshold, start + lo))
+            lo++;
+        while (hi > lo && !is_inside(label, values, threshold, start + hi))
+            hi--;
+        if (lo <= hi)
+            box_add_row(out, lo, hi, row % dims[1], row / dims[1]);
+    }
+    if (out->dims[0] > 0)
+        return 1;
+    box_whole(out, dims);
+    return 0;
+}
+
+int box_of_label(struct box *out, const label_t *label, const int64_t dims[3])
+{
+    return box_of_voxels(out, dims, label, NULL, 0.0f);
+}
+
+void box_of_signal(struct box *out, const float *values, const int64_t dims[3])
+{
+    float least = values[0];
+    for (int64_t i = 1; i < dims[0] * dims[1] * dims[2]; i++)
+        least = values[i] < least ? values[i] : least;
+    box_of_voxels(out, dims, NULL, values, least);
 }
 
 /* ---- connected parts ------------------------------------------------------------------------- */
@@ -113,24 +83,13 @@ struct runs {
     int64_t *first; /* of each row; first[rows] = n */
 };
 
-static int64_t run_root(struct run *run, int64_t i)
+static int32_t run_root(struct run *run, int32_t i)
 {
-    while (run[i].parent != (int32_t)i) {
+    while (run[i].parent != i) {
         run[i].parent = run[run[i].parent].parent;
         i = run[i].parent;
     }
     return i;
-}
-
-/* The lower number wins, so that a root is always the first run of its part. */
-static void run_join(struct run *run, int64_t a, int64_t b)
-{
-    a = run_root(run, a);
-    b = run_root(run, b);
-    if (a < b)
-        run[b].parent = (int32_t)a;
-    else
-        run[a].parent = (int32_t)b;
 }
 
 static int runs_find(struct runs *r, const float *row, int64_t n, float threshold, struct error *e)
@@ -142,7 +101,7 @@ static int runs_find(struct runs *r, const float *row, int64_t n, float threshol
         while (i + 1 < n && row[i + 1] > threshold)
             i++;
         if (r->n == r->room) {
-            int64_t room = r->room ? 2 * r->room : 4096;
+            int64_t room = 2 * r->room + 4096;
             struct run *more = mem_resize(e, r->run, (size_t)room, sizeof *more);
             if (!more)
                 return -1;
@@ -155,34 +114,35 @@ static int runs_find(struct runs *r, const float *row, int64_t n, float threshol
     return 0;
 }
 
-/* Joins overlapping runs of two rows. */
+/* Joins overlapping runs of two rows. The lower number becomes the root, so that a root is always
+ * the first run of its part. */
 static void rows_join(struct runs *r, int64_t row, int64_t other)
 {
     int64_t a = r->first[row], b = r->first[other];
     while (a < r->first[row + 1] && b < r->first[other + 1]) {
         const struct run *ra = &r->run[a], *rb = &r->run[b];
-        int32_t a_hi = ra->hi, b_hi = rb->hi;
-        if (ra->lo <= b_hi && rb->lo <= a_hi)
-            run_join(r->run, a, b);
-        if (a_hi < b_hi)
+        if (ra->lo <= rb->hi && rb->lo <= ra->hi) {
+            int32_t x = run_root(r->run, (int32_t)a), y = run_root(r->run, (int32_t)b);
+            r->run[x > y ? x : y].parent = x < y ? x : y;
+        }
+        if (ra->hi < rb->hi)
             a++;
         else
             b++;
     }
 }
 
-static int64_t runs_largest(struct runs *r, struct error *e)
+/* The root of the part with most voxels; -1 if memory is short. */
+static int32_t runs_largest(struct runs *r, struct error *e)
 {
-    int64_t *voxels = mem_alloc(e, (size_t)r->n, sizeof *voxels), best = 0;
+    int64_t *voxels = mem_alloc(e, (size_t)r->n, sizeof *voxels);
+    int32_t best = 0;
     if (!voxels)
         return -1;
-    for (int64_t i = 0; i < r->n; i++) {
+    for (int32_t i = 0; i < r->n; i++)
         voxels[run_root(r->run, i)] += r->run[i].hi - r->run[i].lo + 1;
-    }
-    for (int64_t i = 1; i < r->n; i++) {
-        if (voxels[i] > voxels[best])
-            best = i;
-    }
+    for (int32_t i = 1; i < r->n; i++)
+        best = voxels[i] > voxels[best] ? i : best;
     mem_free(voxels);
     return best;
 }
@@ -190,15 +150,12 @@ static int64_t runs_largest(struct runs *r, struct error *e)
 int box_of_body(struct box *out, const float *values, const int64_t dims[3], float threshold,
                 struct error *e)
 {
-    int64_t rows = dims[1] * dims[2], part = 0;
+    int64_t rows = dims[1] * dims[2];
     struct runs r = {.first = mem_alloc(e, (size_t)rows + 1, sizeof *r.first)};
-    struct extent x;
-    int status = -1;
-    box_whole(out, dims);
+    int32_t part = -1;
     if (!r.first)
         goto out;
     for (int64_t row = 0; row < rows; row++) {
-        r.first[row] = r.n;
         if (runs_find(&r, values + row * dims[0], dims[0], threshold, e) < 0)
             goto out;
         r.first[row + 1] = r.n;
@@ -207,25 +164,18 @@ int box_of_body(struct box *out, const float *values, const int64_t dims[3], flo
         if (row >= dims[1])
             rows_join(&r, row, row - dims[1]);
     }
-    status = 0;
-    if (r.n == 0)
-        goto out;
     part = runs_largest(&r, e);
-    if (part < 0) {
-        status = -1;
-        goto out;
-    }
-    extent_start(&x, dims);
-    for (int64_t row = 0; row < rows; row++) {
+    memset(out, 0, sizeof *out);
+    for (int64_t row = 0; row < rows && part >= 0; row++) {
         for (int64_t i = r.first[row]; i < r.first[row + 1]; i++) {
-            if (run_root(r.run, i) != part)
-                continue;
-            extent_add(&x, r.run[i].lo, r.run[i].hi, row % dims[1], row / dims[1]);
+            if (run_root(r.run, (int32_t)i) == part)
+                box_add_row(out, r.run[i].lo, r.run[i].hi, row % dims[1], row / dims[1]);
         }
     }
-    extent_box(out, &x, dims);
+    if (out->dims[0] == 0)
+        box_whole(out, dims);
 out:
     mem_free(r.run);
     mem_free(r.first);
-    return status;
+    return part < 0 ? -1 : 0;
 }

@@ -1,7 +1,7 @@
 /* boxes.h - which part of a scan is worth keeping: boxes found from values or from a label.
  *
- * All arrays are one channel with the first axis fastest. Every function gives the whole volume
- * when it finds nothing.
+ * All arrays are one channel with the first axis fastest. A box that finds nothing is the whole
+ * volume.
  */
 #ifndef FALX_BOXES_H
 #define FALX_BOXES_H
@@ -9,19 +9,20 @@
 #include "base/base.h"
 #include "volume/volume.h"
 
-struct box {
+struct box { /* dims[0] == 0: empty */
     int64_t first[3], dims[3];
 };
 
-/* Least box around all values > threshold. Returns 1, or 0 if there is none. */
-int box_of_values(struct box *out, const float *values, const int64_t dims[3], float threshold);
+void box_whole(struct box *out, const int64_t dims[3]);
+/* Least box holding both. */
+void box_join(struct box *io, const struct box *other);
+/* Least box around all values above the least one. */
+void box_of_signal(struct box *out, const float *values, const int64_t dims[3]);
 /* Least box around all voxels with a class > 0. Returns 1, or 0 if there is none. */
 int box_of_label(struct box *out, const label_t *label, const int64_t dims[3]);
 /* Least box around the largest 6-connected part of the values > threshold: a body without the
  * table and the air. Equal parts: the one met first. */
 int box_of_body(struct box *out, const float *values, const int64_t dims[3], float threshold,
                 struct error *e);
-/* Least box holding both. */
-void box_join(struct box *io, const struct box *other);
 
 #endif

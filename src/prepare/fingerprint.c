@@ -2,8 +2,7 @@
  *
  * The rules for spacing are nnU-Net's (Isensee et al., Nature Methods 18, 2021): the median of each
  * axis; if the coarsest axis is more than 3 times coarser than the others and has less than a third
- * of their voxels, its 10th percentile, but no finer than the others. A CT is recognised by its
- * air.
+ * of their voxels, its 10th percentile, but no finer than the others. A CT is known by its air.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include "base/rng.h"
 #include "prepare/boxes.h"
 #include "prepare/fingerprint.h"
-#include "base/json_write.h"
 #include "prepare/moments.h"
 
 static const double ct_air_hu = -500.0;                /* a scan that reaches below it holds air */
@@ -22,8 +20,8 @@ enum { FOREGROUND_ENOUGH = 100 }; /* fewer sampled values say little about an or
 void case_print_free(struct case_print *p)
 {
     for (int c = 0; c < RECIPE_MAX_CHANNELS; c++) {
-        mem_free(p->channel[c].inside);
-        mem_free(p->channel[c].foreground);
+        mem_free(p->channel[c].inside.value);
+        mem_free(p->channel[c].foreground.value);
     }
     memset(p, 0, sizeof *p);
 }
@@ -31,83 +29,60 @@ void case_print_free(struct case_print *p)
 /* ---- one case -------------------------------------------------------------------------------- */
 
 /* Random voxels of a box, with replacement: a regular stride could follow the rows of the scan. */
-static int sample_inside(struct channel_print *p, const float *values, const int64_t dims[3],
-                         const struct box *box, uint64_t key, int samples, struct error *e)
+static int sample_inside(struct sample_print *out, const float *values, const int64_t dims[3],
+                         const struct box *box, struct rng rng, int samples, struct error *e)
 {
-    struct rng rng = rng_start(0, 0, RNG_FINGERPRINT, key);
-    p->inside = mem_alloc(e, (size_t)samples, sizeof *p->inside);
-    if (!p->inside)
+    out->value = mem_alloc(e, (size_t)samples, sizeof *out->value);
+    if (!out->value)
         return -1;
-    for (int s = 0; s < samples; s++) {
+    for (; out->n < samples; out->n++) {
         int64_t at[3];
         for (int a = 0; a < 3; a++)
             at[a] = box->first[a] + rng_below(&rng, (uint32_t)box->dims[a]);
-        p->inside[s] = values[at[0] + dims[0] * (at[1] + dims[1] * at[2])];
+        out->value[out->n] = values[at[0] + dims[0] * (at[1] + dims[1] * at[2])];
     }
-    p->n_inside = samples;
     return 0;
 }
 
 /* Every n-th labelled voxel, so that at most `samples` are taken. */
-static int sample_foreground(struct channel_print *p, const float *values, const label_t *label,
+static int sample_foreground(struct sample_print *out, const float *values, const label_t *label,
                              int64_t n, int samples, struct error *e)
 {
     int64_t total = 0, seen = 0;
     for (int64_t i = 0; i < n; i++)
         total += label[i] > 0;
     int64_t every = total / samples + 1;
-    p->foreground = mem_alloc(e, (size_t)(total / every + 1), sizeof *p->foreground);
-    if (!p->foreground)
+    out->value = mem_alloc(e, (size_t)(total / every + 1), sizeof *out->value);
+    if (!out->value)
         return -1;
     for (int64_t i = 0; i < n; i++) {
         if (label[i] > 0 && seen++ % every == 0)
-            p->foreground[p->n_foreground++] = values[i];
+            out->value[out->n++] = values[i];
     }
     return 0;
 }
 
-/* What measuring one case needs besides its channel number. */
-struct measuring {
-    const struct volume *image;
-    const label_t *classes; /* NULL: unlabelled */
-    enum nan_policy nan;
-    uint64_t case_key;
-    int samples;
-};
-
-static int measure_channel(struct case_print *out, struct box *joined, const struct measuring *m,
-                           int64_t c, struct error *e)
+/* One channel into *p; its box of body or signal is joined to *joined. classes NULL: unlabelled. */
+static int measure_channel(struct channel_print *p, struct box *joined, const float *values,
+                           const int64_t dims[3], const label_t *classes, uint64_t key, int samples,
+                           struct error *e)
 {
-    struct channel_print *p = &out->channel[c];
-    const struct volume *image = m->image;
-    int64_t n = volume_voxels(image);
-    float *values = NULL;
+    int64_t n = dims[0] * dims[1] * dims[2];
     struct moments of;
     struct box box;
-    int status = -1;
-    if (volume_floats(&values, image, c, m->nan, e) < 0)
-        goto out;
     if (moments_of(&of, values, n, NULL, e) < 0)
-        goto out;
+        return -1;
     p->min = of.min;
     p->max = of.max;
     if (of.min > ct_air_hu)
-        box_of_values(&box, values, image->dims, (float)of.min);
-    else if (box_of_body(&box, values, image->dims, (float)ct_air_hu, e) < 0)
-        goto out;
-    uint64_t key = m->case_key * RECIPE_MAX_CHANNELS + (uint64_t)c;
-    if (sample_inside(p, values, image->dims, &box, key, m->samples, e) < 0)
-        goto out;
-    if (m->classes && sample_foreground(p, values, m->classes, n, m->samples, e) < 0)
-        goto out;
-    if (c == 0)
-        *joined = box;
-    else
-        box_join(joined, &box);
-    status = 0;
-out:
-    mem_free(values);
-    return status;
+        box_of_signal(&box, values, dims);
+    else if (box_of_body(&box, values, dims, (float)ct_air_hu, e) < 0)
+        return -1;
+    box_join(joined, &box);
+    struct rng rng = rng_start(0, 0, RNG_FINGERPRINT, key);
+    if (sample_inside(&p->inside, values, dims, &box, rng, samples, e) < 0)
+        return -1;
+    return classes ? sample_foreground(&p->foreground, values, classes, n, samples, e) : 0;
 }
 
 int case_print_measure(struct case_print *out, const struct volume *image,
@@ -119,15 +94,20 @@ int case_print_measure(struct case_print *out, const struct volume *image,
     struct box box = {{0}, {0}};
     int axis[3], flip[3], status = -1;
     memset(out, 0, sizeof *out);
-    if (channels > RECIPE_MAX_CHANNELS) {
+    if (channels > RECIPE_MAX_CHANNELS)
         return fail(e, ERR_DATA, NULL, "%lld channels, allowed at most %d", (long long)channels,
                     RECIPE_MAX_CHANNELS);
-    }
     if (label && volume_labels(&classes, NULL, label, e) < 0)
         goto out;
-    const struct measuring m = {image, classes, nan, case_key, samples};
     for (int64_t c = 0; c < channels; c++) {
-        if (measure_channel(out, &box, &m, c, e) < 0)
+        uint64_t key = case_key * RECIPE_MAX_CHANNELS + (uint64_t)c;
+        float *values;
+        if (volume_floats(&values, image, c, nan, e) < 0)
+            goto out;
+        int bad = measure_channel(&out->channel[c], &box, values, image->dims, classes, key,
+                                  samples, e);
+        mem_free(values);
+        if (bad)
             goto out;
     }
     if (orientation_axes(axis, flip, &image->geometry, "RAS", e) < 0)
@@ -164,102 +144,98 @@ static double percentile(double *values, int n, double percent)
     return values[below] + (values[above] - values[below]) * (at - below);
 }
 
-static void combine_grids(struct fingerprint *f, const struct case_print *prints, int n,
-                          double *room)
+static int combine_grids(struct fingerprint *f, const struct case_print *prints, int n,
+                         struct error *e)
 {
+    double *room = mem_alloc(e, 3 * (size_t)n, sizeof *room);
+    double *spacing = room, *dims = room + n, *box = room + 2 * n;
+    if (!room)
+        return -1;
     for (int a = 0; a < 3; a++) {
-        for (int i = 0; i < n; i++)
-            room[i] = prints[i].spacing_mm[a];
-        f->spacing_mm[a] = percentile(room, n, 50.0);
-        f->spacing_10[a] = percentile(room, n, 10.0);
-        for (int i = 0; i < n; i++)
-            room[i] = (double)prints[i].dims[a];
-        f->dims[a] = percentile(room, n, 50.0);
         for (int i = 0; i < n; i++) {
-            room[i] = (double)prints[i].box_dims[a] * prints[i].spacing_mm[a];
+            spacing[i] = prints[i].spacing_mm[a];
+            dims[i] = (double)prints[i].dims[a];
+            box[i] = (double)prints[i].box_dims[a] * prints[i].spacing_mm[a];
         }
-        f->box_mm[a] = percentile(room, n, 50.0);
+        f->spacing_mm[a] = percentile(spacing, n, 50.0);
+        f->spacing_10[a] = percentile(spacing, n, 10.0);
+        f->dims[a] = percentile(dims, n, 50.0);
+        f->box_mm[a] = percentile(box, n, 50.0);
     }
+    mem_free(room);
+    return 0;
 }
 
-static int describe(struct value_print *out, const float *values, int64_t n, struct error *e)
+/* Statistics of the samples of all cases together. */
+static int describe(struct value_print *out, const struct sample_print *of[], int n,
+                    struct error *e)
 {
-    struct moments of;
-    out->n = n;
-    if (n == 0)
+    struct moments all;
+    int status = -1;
+    for (int i = 0; i < n; i++)
+        out->n += of[i]->n;
+    if (out->n == 0)
         return 0;
-    if (moments_of(&of, values, n, NULL, e) < 0)
+    float *values = mem_alloc(e, (size_t)out->n, sizeof *values), *to = values;
+    if (!values)
         return -1;
-    out->mean = of.mean;
-    out->std = of.std;
-    if (quantile_of(&out->median, values, n, 50.0, e) < 0)
-        return -1;
-    if (quantile_of(&out->low, values, n, 0.5, e) < 0)
-        return -1;
-    return quantile_of(&out->high, values, n, 99.5, e);
+    for (int i = 0; i < n; to += of[i++]->n) {
+        if (of[i]->n > 0)
+            memcpy(to, of[i]->value, (size_t)of[i]->n * sizeof *to);
+    }
+    if (moments_of(&all, values, out->n, NULL, e) == 0 &&
+        quantile_of(&out->median, values, out->n, 50.0, e) == 0 &&
+        quantile_of(&out->low, values, out->n, 0.5, e) == 0)
+        status = quantile_of(&out->high, values, out->n, 99.5, e);
+    if (status == 0) {
+        out->mean = all.mean;
+        out->std = all.std;
+    }
+    mem_free(values);
+    return status;
 }
 
-static int combine_channel(struct fingerprint *f, const struct case_print *prints, int n, int c,
-                           struct error *e)
+static int combine_channel(struct fingerprint_channel *out, const struct case_print *prints, int n,
+                           int c, struct error *e)
 {
-    struct fingerprint_channel *out = &f->channel[c];
-    int64_t n_inside = 0, n_foreground = 0;
-    int n_ct = 0, status = -1;
-    out->min = prints[0].channel[c].min;
-    out->max = prints[0].channel[c].max;
+    const struct sample_print **of = mem_alloc(e, 2 * (size_t)n, sizeof *of);
+    int n_ct = 0;
+    if (!of)
+        return -1;
+    out->min = INFINITY;
+    out->max = -INFINITY;
     for (int i = 0; i < n; i++) {
         const struct channel_print *p = &prints[i].channel[c];
         out->min = fmin(out->min, p->min);
         out->max = fmax(out->max, p->max);
         n_ct += p->min <= ct_air_hu && p->max > 0.0;
-        n_inside += p->n_inside;
-        n_foreground += p->n_foreground;
+        of[i] = &p->inside;
+        of[n + i] = &p->foreground;
     }
     out->is_ct = n_ct * 10 >= n * 9; /* nine of ten: a set may hold an oddly cut scan */
-    float *inside = mem_alloc(e, (size_t)n_inside, sizeof *inside);
-    float *foreground = inside ? mem_alloc(e, (size_t)n_foreground, sizeof *foreground) : NULL;
-    if (!foreground)
-        goto out;
-    n_inside = n_foreground = 0;
-    for (int i = 0; i < n; i++) {
-        const struct channel_print *p = &prints[i].channel[c];
-        memcpy(inside + n_inside, p->inside, (size_t)p->n_inside * sizeof *inside);
-        n_inside += p->n_inside;
-        if (!p->foreground)
-            continue;
-        memcpy(foreground + n_foreground, p->foreground, (size_t)p->n_foreground * sizeof *inside);
-        n_foreground += p->n_foreground;
-    }
-    if (describe(&out->inside, inside, n_inside, e) < 0)
-        goto out;
-    status = describe(&out->foreground, foreground, n_foreground, e);
-out:
-    mem_free(inside);
-    mem_free(foreground);
+    int status = describe(&out->inside, of, n, e);
+    if (status == 0)
+        status = describe(&out->foreground, of + n, n, e);
+    mem_free(of);
     return status;
 }
 
 int fingerprint_combine(struct fingerprint *out, const struct case_print *prints, int n,
                         struct error *e)
 {
-    double *room = mem_alloc(e, (size_t)n, sizeof *room);
     memset(out, 0, sizeof *out);
-    if (!room)
-        return -1;
     out->n_cases = n;
     out->n_channels = prints[0].n_channels;
     for (int i = 0; i < n; i++) {
         out->n_labeled += prints[i].labeled;
-        if (prints[i].n_channels == out->n_channels)
-            continue;
-        mem_free(room);
-        return fail(e, ERR_DATA, "L14", "case %d has %d channels, case 1 has %d", i + 1,
-                    prints[i].n_channels, out->n_channels);
+        if (prints[i].n_channels != out->n_channels)
+            return fail(e, ERR_DATA, "L14", "case %d has %d channels, case 1 has %d", i + 1,
+                        prints[i].n_channels, out->n_channels);
     }
-    combine_grids(out, prints, n, room);
-    mem_free(room);
+    if (combine_grids(out, prints, n, e) < 0)
+        return -1;
     for (int c = 0; c < out->n_channels; c++) {
-        if (combine_channel(out, prints, n, c, e) < 0)
+        if (combine_channel(&out->channel[c], prints, n, c, e) < 0)
             return -1;
     }
     return 0;
@@ -328,41 +304,4 @@ void recipe_choose(struct recipe *r, const struct fingerprint *f)
     for (int a = 0; a < 3; a++)
         dims[a] = f->box_mm[a] / r->spacing_mm[a];
     suggest_patch(r->patch, dims);
-}
-
-/* ---- JSON ------------------------------------------------------------------------------------ */
-
-static void values_to_json(struct js_out *o, const char *key, const struct value_print *v)
-{
-    js_out_open(o, key, '{');
-    js_out_int(o, "n", v->n);
-    js_out_real(o, "mean", v->mean);
-    js_out_real(o, "std", v->std);
-    js_out_real(o, "median", v->median);
-    js_out_real(o, "percentile_00_5", v->low);
-    js_out_real(o, "percentile_99_5", v->high);
-    js_out_close(o, '}');
-}
-
-void fingerprint_to_json(struct js_out *o, const char *key, const struct fingerprint *f)
-{
-    js_out_open(o, key, '{');
-    js_out_int(o, "n_cases", f->n_cases);
-    js_out_int(o, "n_labeled", f->n_labeled);
-    js_out_reals(o, "median_spacing_mm", f->spacing_mm, 3);
-    js_out_reals(o, "percentile_10_spacing_mm", f->spacing_10, 3);
-    js_out_reals(o, "median_dims", f->dims, 3);
-    js_out_reals(o, "median_box_mm", f->box_mm, 3);
-    js_out_open(o, "channels", '[');
-    for (int c = 0; c < f->n_channels; c++) {
-        js_out_open(o, NULL, '{');
-        js_out_text(o, "kind", f->channel[c].is_ct ? "CT" : "other");
-        js_out_real(o, "min", f->channel[c].min);
-        js_out_real(o, "max", f->channel[c].max);
-        values_to_json(o, "inside", &f->channel[c].inside);
-        values_to_json(o, "foreground", &f->channel[c].foreground);
-        js_out_close(o, '}');
-    }
-    js_out_close(o, ']');
-    js_out_close(o, '}');
 }

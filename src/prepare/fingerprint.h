@@ -19,9 +19,10 @@ struct case_print {
     int n_channels;
     struct channel_print {
         double min, max;
-        float *inside;     /* n_inside values from inside the box */
-        float *foreground; /* n_foreground values from labelled voxels; NULL if unlabelled */
-        int n_inside, n_foreground;
+        struct sample_print {
+            float *value;
+            int n;
+        } inside, foreground; /* of voxels of the box, and of labelled ones */
     } channel[RECIPE_MAX_CHANNELS];
 };
 

@@ -15,16 +15,14 @@
 
 enum { BLOCK = 1 << 16, BINS = 1 << 16 };
 
-struct block_sum {
-    double sum, min, max;
-};
-
 struct sums_job {
     const float *values;
     int64_t n;
     double about;
     int power; /* 1: sum of v, 2: sum of (v - about)^2 */
-    struct block_sum *block;
+    struct block_sum {
+        double sum, min, max;
+    } *block;
 };
 
 static void sum_block(void *arg, int64_t b)
@@ -41,32 +39,34 @@ static void sum_block(void *arg, int64_t b)
     job->block[b] = s;
 }
 
-static double add_blocks(struct sums_job *job, int64_t n_blocks, struct pool *pool)
+/* All blocks into the first. */
+static struct block_sum add_blocks(struct sums_job *job, struct pool *pool)
 {
-    double sum = 0.0;
+    int64_t n_blocks = (job->n + BLOCK - 1) / BLOCK;
     pool_run(pool, n_blocks, sum_block, job);
-    for (int64_t b = 0; b < n_blocks; b++)
-        sum += job->block[b].sum;
-    return sum;
+    struct block_sum all = job->block[0];
+    for (int64_t b = 1; b < n_blocks; b++) {
+        all.sum += job->block[b].sum;
+        all.min = fmin(all.min, job->block[b].min);
+        all.max = fmax(all.max, job->block[b].max);
+    }
+    return all;
 }
 
 int moments_of(struct moments *out, const float *values, int64_t n, struct pool *pool,
                struct error *e)
 {
-    int64_t n_blocks = (n + BLOCK - 1) / BLOCK;
     struct sums_job job = {.values = values, .n = n, .power = 1};
-    job.block = mem_alloc(e, (size_t)n_blocks, sizeof *job.block);
+    job.block = mem_alloc(e, (size_t)(n / BLOCK + 1), sizeof *job.block);
     if (!job.block)
         return -1;
-    out->mean = job.about = add_blocks(&job, n_blocks, pool) / (double)n;
-    out->min = job.block[0].min;
-    out->max = job.block[0].max;
-    for (int64_t b = 1; b < n_blocks; b++) {
-        out->min = fmin(out->min, job.block[b].min);
-        out->max = fmax(out->max, job.block[b].max);
+    struct block_sum first = add_blocks(&job, pool);
+    *out = (struct moments){first.sum / (double)n, 0.0, first.min, first.max};
+    if (out->min < out->max) {
+        job.power = 2;
+        job.about = out->mean;
+        out->std = sqrt(add_blocks(&job, pool).sum / (double)n);
     }
-    job.power = 2;
-    out->std = out->min == out->max ? 0.0 : sqrt(add_blocks(&job, n_blocks, pool) / (double)n);
     mem_free(job.block);
     return 0;
 }
@@ -117,10 +117,9 @@ int quantile_of(double *out, const float *values, int64_t n, double percent, str
     if (!count)
         return -1;
     double at = fmin(fmax(percent / 100.0, 0.0), 1.0) * (double)(n - 1);
-    int64_t below = (int64_t)floor(at);
-    double lo = (double)kth_smallest(values, n, below, count), hi = lo;
-    if (below + 1 < n)
-        hi = (double)kth_smallest(values, n, below + 1, count);
+    int64_t below = (int64_t)floor(at), above = below + 1 < n ? below + 1 : below;
+    double lo = (double)kth_smallest(values, n, below, count);
+    double hi = (double)kth_smallest(values, n, above, count);
     *out = lo + (hi - lo) * (at - (double)below);
     mem_free(count);
     return 0;

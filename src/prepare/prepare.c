@@ -1,7 +1,7 @@
 /* prepare.c - one case through its recipe, and a mask back. See prepare.h.
  *
  * The image travels as one float32 volume with all channels; each step replaces it and frees what
- * it replaces, so at most two copies are alive. The label takes the same steps.
+ * it replaces, so at most two copies are alive. Label and mask take the same steps.
  *
  * Statistics are of values the step has: SCALE_SCAN sees the whole resampled scan, SCALE_CROP and
  * CLIP_PERCENTILES the crop, that is, exactly the voxels the network will be shown.
@@ -17,113 +17,92 @@
 
 static const float body_hu = -500.0f; /* halfway between air (-1000) and soft tissue (0) */
 
-/* The case on its way. `label` has data NULL if there is none. */
+/* A case on its way. */
 struct work {
     const struct recipe *r;
-    struct volume image, label, mask;
-    struct prepared_transform *t;
+    struct prepared *p;
     uint64_t case_key;
-    int64_t n_label_lost;
     struct pool *pool;
 };
 
-static const struct recipe_channel *channel_rule(const struct recipe *r, int64_t c)
-{
-    return &r->channel[r->n_channels > 0 ? c : 0];
-}
+enum part { IMAGE, LABEL, MASK };
 
-static float *channel_values(const struct volume *v, int64_t c)
+/* Replaces each part that exists by what change() makes of it. */
+static int change_parts(struct work *w, int (*change)(struct volume *out, const struct volume *in,
+                                                      const struct work *w, enum part part,
+                                                      struct error *e),
+                        struct error *e)
 {
-    return (float *)v->data + c * volume_voxels(v);
-}
-
-static void replace(struct volume *old, struct volume *made)
-{
-    volume_free(old);
-    *old = *made;
-    memset(made, 0, sizeof *made);
-}
-
-/* ---- the start: floats, classes, transform --------------------------------------------------- */
-
-static int check_case(const struct recipe *r, const struct volume *image,
-                      const struct volume *label, struct error *e)
-{
-    int64_t channels = volume_channels(image);
-    if (channels > RECIPE_MAX_CHANNELS) {
-        return fail(e, ERR_DATA, NULL, "%lld channels, allowed at most %d", (long long)channels,
-                    RECIPE_MAX_CHANNELS);
-    }
-    if (r->n_channels > 0 && channels != r->n_channels) {
-        return fail(e, ERR_DATA, "L14", "%lld channels, the recipe is for %d", (long long)channels,
-                    r->n_channels);
-    }
-    if (recipe_needs_label(r) && !label) {
-        return fail(e, ERR_DATA, NULL,
-                    "unlabelled, but recipe %s crops around the true label; use a "
-                    "recipe without 'paper-'",
-                    r->name);
-    }
-    for (int a = 0; label && a < 3; a++) {
-        if (label->dims[a] == image->dims[a])
+    struct volume *parts[] = {&w->p->image, &w->p->label, &w->p->mask}, made;
+    for (int i = IMAGE; i <= MASK; i++) {
+        if (!parts[i]->data)
             continue;
-        return fail(e, ERR_DATA, "L02", "label is %lldx%lldx%lld, image %lldx%lldx%lld",
-                    (long long)label->dims[0], (long long)label->dims[1], (long long)label->dims[2],
-                    (long long)image->dims[0], (long long)image->dims[1],
-                    (long long)image->dims[2]);
+        if (change(&made, parts[i], w, (enum part)i, e) < 0)
+            return -1;
+        volume_free(parts[i]);
+        *parts[i] = made;
     }
     return 0;
 }
 
-/* Class numbers as a uint16 volume on the image's grid. */
+/* ---- the start: floats, classes, mask -------------------------------------------------------- */
+
+static int check_case(const struct recipe *r, const struct volume *image,
+                      const struct volume *label, struct error *e)
+{
+    long long channels = volume_channels(image);
+    if (channels > RECIPE_MAX_CHANNELS)
+        return fail(e, ERR_DATA, NULL, "%lld channels, allowed at most %d", channels,
+                    RECIPE_MAX_CHANNELS);
+    if (r->n_channels > 0 && channels != r->n_channels)
+        return fail(e, ERR_DATA, "L14", "%lld channels, the recipe is for %d", channels,
+                    r->n_channels);
+    if (recipe_needs_label(r) && !label)
+        return fail(e, ERR_DATA, NULL, "no label, but recipe %s crops around the true label; "
+                    "use one without 'paper-'", r->name);
+    if (label && memcmp(label->dims, image->dims, 3 * sizeof image->dims[0]) != 0)
+        return fail(e, ERR_DATA, "L02", "label and image differ in shape");
+    return 0;
+}
+
 static int take_label(struct work *w, const struct volume *label, const struct geometry *grid,
                       struct error *e)
 {
-    label_t *classes = NULL;
-    int64_t n = volume_voxels(label);
-    if (volume_labels(&classes, NULL, label, e) < 0)
+    label_t *classes;
+    if (volume_new(&w->p->label, DTYPE_U16, label->dims, grid, e) < 0 ||
+        volume_labels(&classes, NULL, label, e) < 0)
         return -1;
-    for (int64_t i = 0; w->r->binary && i < n; i++)
+    mem_free(w->p->label.data);
+    w->p->label.data = classes;
+    for (int64_t i = 0; w->r->binary && i < volume_voxels(label); i++)
         classes[i] = classes[i] > 0;
-    if (volume_new(&w->label, DTYPE_U16, label->dims, grid, e) < 0) {
-        mem_free(classes);
-        return -1;
-    }
-    mem_free(w->label.data);
-    w->label.data = classes;
     return 0;
 }
 
 static int take_mask(struct work *w, struct error *e)
 {
-    const float *values = channel_values(&w->image, 0);
-    int64_t n = volume_voxels(&w->image);
-    if (volume_new(&w->mask, DTYPE_U8, w->image.dims, &w->image.geometry, e) < 0)
+    const struct volume *image = &w->p->image;
+    const float *values = image->data;
+    if (volume_new(&w->p->mask, DTYPE_U8, image->dims, &image->geometry, e) < 0)
         return -1;
-    for (int64_t i = 0; i < n; i++)
-        ((uint8_t *)w->mask.data)[i] = values[i] > 0.0f;
+    for (int64_t i = 0; i < volume_voxels(image); i++)
+        ((uint8_t *)w->p->mask.data)[i] = values[i] > 0.0f;
     return 0;
 }
 
-static void start_transform(struct prepared_transform *t, const struct volume *image)
+static int start(struct work *w, const struct volume *image, const struct volume *label,
+                 struct error *e)
 {
-    memset(t, 0, sizeof *t);
+    struct prepared_transform *t = &w->p->transform;
     t->original = image->geometry;
     t->n_channels = (int)volume_channels(image);
     for (int a = 0; a < 3; a++) {
         t->original_dims[a] = image->dims[a];
         t->axis[a] = a;
     }
-    for (int c = 0; c < t->n_channels; c++) {
+    for (int c = 0; c < t->n_channels; c++)
         t->value[c] = (struct value_map){-(double)FLT_MAX, (double)FLT_MAX, 0.0, 1.0};
-    }
-}
-
-static int start_work(struct work *w, const struct volume *image, const struct volume *label,
-                      struct error *e)
-{
-    start_transform(w->t, image);
-    if (volume_as_floats(&w->image, image, w->r->nan, e) < 0)
+    if (volume_as_floats(&w->p->image, image, w->r->nan, e) < 0)
         return -1;
     if (label && take_label(w, label, &image->geometry, e) < 0)
         return -1;
@@ -132,47 +111,38 @@ static int start_work(struct work *w, const struct volume *image, const struct v
 
 /* ---- grid ------------------------------------------------------------------------------------ */
 
-static int permute_in_place(struct volume *v, const struct prepared_transform *t, struct error *e)
+static int permute_part(struct volume *out, const struct volume *in, const struct work *w,
+                        enum part part, struct error *e)
 {
-    struct volume made = {0};
-    if (!v->data)
-        return 0;
-    if (volume_permute(&made, v, t->axis, t->flip, e) < 0)
-        return -1;
-    replace(v, &made);
-    return 0;
+    (void)part;
+    return volume_permute(out, in, w->p->transform.axis, w->p->transform.flip, e);
 }
 
 static int reorient(struct work *w, struct error *e)
 {
-    struct prepared_transform *t = w->t;
+    struct prepared_transform *t = &w->p->transform;
     int moves = 0;
     if (!w->r->reorient)
         return 0;
-    if (orientation_axes(t->axis, t->flip, &w->image.geometry, "RAS", e) < 0)
+    if (orientation_axes(t->axis, t->flip, &t->original, "RAS", e) < 0)
         return -1;
     for (int a = 0; a < 3; a++)
         moves |= t->axis[a] != a || t->flip[a];
-    if (!moves)
-        return 0;
-    if (permute_in_place(&w->image, t, e) < 0 || permute_in_place(&w->label, t, e) < 0)
-        return -1;
-    return permute_in_place(&w->mask, t, e);
+    return moves ? change_parts(w, permute_part, e) : 0;
 }
 
 static int plan_grid(struct work *w, struct error *e)
 {
+    const struct volume *image = &w->p->image;
     for (int a = 0; a < 3; a++) {
-        int64_t n = w->image.dims[a];
-        double have = w->image.geometry.spacing_mm[a], want = w->r->spacing_mm[a];
-        struct resample_axis *grid = &w->t->grid[a];
-        resample_axis_identity(grid, n);
+        int64_t n = image->dims[a];
+        double have = image->geometry.spacing_mm[a], want = w->r->spacing_mm[a];
+        struct resample_axis *grid = &w->p->transform.grid[a];
         if (want == 0.0)
-            continue;
-        if (!(have > 0.0) || !isfinite(have)) {
+            resample_axis_identity(grid, n);
+        else if (!(have > 0.0) || !isfinite(have))
             return fail(e, ERR_DATA, NULL, "spacing %g mm on axis %d, must be > 0", have, a);
-        }
-        if (w->r->align == ALIGN_CENTRED)
+        else if (w->r->align == ALIGN_CENTRED)
             resample_axis_centred(grid, n, have, want);
         else
             resample_axis_ends(grid, n, resample_count(n, have, want));
@@ -180,110 +150,80 @@ static int plan_grid(struct work *w, struct error *e)
     return 0;
 }
 
+static int resample_part(struct volume *out, const struct volume *in, const struct work *w,
+                         enum part part, struct error *e)
+{
+    const enum resample_kind kinds[] = {w->r->image_kind, w->r->label_kind, RESAMPLE_NEAREST};
+    return volume_resample(out, in, w->p->transform.grid, kinds[part], w->pool, e);
+}
+
 static int resample(struct work *w, struct error *e)
 {
-    struct volume made = {0};
-    const struct resample_axis *grid = w->t->grid;
     if (plan_grid(w, e) < 0)
         return -1;
-    if (resample_is_identity(grid, w->image.dims))
+    if (resample_is_identity(w->p->transform.grid, w->p->image.dims))
         return 0;
-    if (volume_resample(&made, &w->image, grid, w->r->image_kind, w->pool, e) < 0)
-        return -1;
-    replace(&w->image, &made);
-    if (w->label.data) {
-        if (volume_resample(&made, &w->label, grid, w->r->label_kind, w->pool, e) < 0)
-            return -1;
-        replace(&w->label, &made);
-    }
-    if (w->mask.data) {
-        if (volume_resample(&made, &w->mask, grid, RESAMPLE_NEAREST, w->pool, e) < 0)
-            return -1;
-        replace(&w->mask, &made);
-    }
-    return 0;
+    return change_parts(w, resample_part, e);
 }
 
 /* ---- crop ------------------------------------------------------------------------------------ */
 
-void crop_la(struct box *out, const struct box *label, const int64_t dims[3], uint64_t seed,
-             uint64_t case_key)
+/* from..end - 1 of axis a, as far as the grid reaches. */
+static void set_span(struct box *out, int a, int64_t from, int64_t end, const int64_t dims[3])
 {
-    const int64_t patch[2] = {112, 112}; /* the network's patch in i and j */
-    struct rng rng = rng_start(seed, 0, RNG_CROP, case_key);
-    for (int a = 0; a < 2; a++) {
-        int64_t first = label->first[a], last = first + label->dims[a] - 1;
-        int64_t missing = patch[a] - (last - first) > 0 ? (patch[a] - (last - first)) / 2 : 0;
-        int64_t before = 10 + rng_below(&rng, 10), after = 10 + rng_below(&rng, 10);
-        int64_t from = first - before - missing, end = last + after + missing;
-        out->first[a] = from > 0 ? from : 0;
-        out->dims[a] = (end < dims[a] ? end : dims[a]) - out->first[a];
-    }
-    out->first[2] = 0;
-    out->dims[2] = dims[2];
+    out->first[a] = from > 0 ? from : 0;
+    out->dims[a] = (end < dims[a] ? end : dims[a]) - out->first[a];
 }
 
-/* Half-open with the last foreground voxel + margin as its end, as published: one voxel less there.
- */
-static void crop_margin(struct box *out, const struct box *label, const int64_t dims[3],
-                        int64_t margin)
+/* The LA rule: per axis i and j, margins of 10..19 and what is missing to 112 voxels, the
+ * network's patch; all k. */
+static void crop_la(struct box *out, const struct box *label, const struct work *w)
+{
+    struct rng rng = rng_start(w->r->seed, 0, RNG_CROP, w->case_key);
+    for (int a = 0; a < 2; a++) {
+        int64_t first = label->first[a], extent = label->dims[a] - 1, last = first + extent;
+        int64_t missing = extent < 112 ? (112 - extent) / 2 : 0;
+        int64_t before = 10 + rng_below(&rng, 10), after = 10 + rng_below(&rng, 10);
+        set_span(out, a, first - before - missing, last + after + missing, w->p->image.dims);
+    }
+    set_span(out, 2, 0, w->p->image.dims[2], w->p->image.dims);
+}
+
+/* Ends at the last foreground voxel + margin, as published: one voxel less there. */
+static void crop_margin(struct box *out, const struct box *label, const struct work *w)
 {
     for (int a = 0; a < 3; a++) {
-        int64_t from = label->first[a] - margin,
-                end = label->first[a] + label->dims[a] - 1 + margin;
-        out->first[a] = from > 0 ? from : 0;
-        out->dims[a] = (end < dims[a] ? end : dims[a]) - out->first[a];
+        int64_t first = label->first[a], last = first + label->dims[a] - 1;
+        set_span(out, a, first - w->r->margin, last + w->r->margin, w->p->image.dims);
     }
 }
 
 static int crop_around_label(struct box *out, const struct work *w, struct error *e)
 {
     struct box label;
-    if (!box_of_label(&label, w->label.data, w->label.dims)) {
+    if (!box_of_label(&label, w->p->label.data, w->p->label.dims))
         return fail(e, ERR_DATA, "L07", "label has no foreground, but recipe %s crops around it",
                     w->r->name);
-    }
-    if (w->r->crop == CROP_LABEL)
-        crop_margin(out, &label, w->image.dims, w->r->margin);
-    else
-        crop_la(out, &label, w->image.dims, w->r->seed, w->case_key);
+    (w->r->crop == CROP_LABEL ? crop_margin : crop_la)(out, &label, w);
     return 0;
-}
-
-static void crop_nonzero(struct box *out, const struct volume *image)
-{
-    int64_t n = volume_voxels(image), channels = volume_channels(image);
-    for (int64_t c = 0; c < channels; c++) {
-        const float *values = channel_values(image, c);
-        struct box box;
-        float least = values[0];
-        for (int64_t i = 1; i < n; i++)
-            least = values[i] < least ? values[i] : least;
-        box_of_values(&box, values, image->dims, least);
-        if (c == 0)
-            *out = box;
-        else
-            box_join(out, &box);
-    }
 }
 
 static int find_box(struct box *out, const struct work *w, struct error *e)
 {
-    switch (w->r->crop) {
-    case CROP_LABEL:
-    case CROP_LABEL_LA:
+    const struct volume *image = &w->p->image;
+    if (recipe_needs_label(w->r))
         return crop_around_label(out, w, e);
-    case CROP_BODY:
-        return box_of_body(out, channel_values(&w->image, 0), w->image.dims, body_hu, e);
-    case CROP_NONZERO:
-        crop_nonzero(out, &w->image);
+    if (w->r->crop == CROP_BODY)
+        return box_of_body(out, image->data, image->dims, body_hu, e);
+    if (w->r->crop == CROP_NONE) {
+        box_whole(out, image->dims);
         return 0;
-    case CROP_NONE:
-        break;
     }
-    for (int a = 0; a < 3; a++) {
-        out->first[a] = 0;
-        out->dims[a] = w->image.dims[a];
+    memset(out, 0, sizeof *out);
+    for (int64_t c = 0; c < volume_channels(image); c++) {
+        struct box signal;
+        box_of_signal(&signal, (float *)image->data + c * volume_voxels(image), image->dims);
+        box_join(out, &signal);
     }
     return 0;
 }
@@ -297,25 +237,27 @@ static int64_t count_labelled(const struct volume *label)
     return count;
 }
 
+static int crop_part(struct volume *out, const struct volume *in, const struct work *w,
+                     enum part part, struct error *e)
+{
+    (void)part;
+    return volume_crop(out, in, w->p->transform.crop_first, w->p->transform.crop_dims, 0.0, e);
+}
+
 static int crop(struct work *w, struct error *e)
 {
-    struct volume *all[3] = {&w->image, &w->label, &w->mask}, made = {0};
+    struct prepared_transform *t = &w->p->transform;
     struct box box;
     if (find_box(&box, w, e) < 0)
         return -1;
-    memcpy(w->t->crop_first, box.first, sizeof box.first);
-    memcpy(w->t->crop_dims, box.dims, sizeof box.dims);
-    if (memcmp(box.dims, w->image.dims, sizeof box.dims) == 0)
+    memcpy(t->crop_first, box.first, sizeof box.first);
+    memcpy(t->crop_dims, box.dims, sizeof box.dims);
+    if (memcmp(box.dims, w->p->image.dims, sizeof box.dims) == 0)
         return 0;
-    w->n_label_lost = count_labelled(&w->label);
-    for (int i = 0; i < 3; i++) {
-        if (!all[i]->data)
-            continue;
-        if (volume_crop(&made, all[i], box.first, box.dims, 0.0, e) < 0)
-            return -1;
-        replace(all[i], &made);
-    }
-    w->n_label_lost -= count_labelled(&w->label);
+    w->p->n_label_lost = count_labelled(&w->p->label);
+    if (change_parts(w, crop_part, e) < 0)
+        return -1;
+    w->p->n_label_lost -= count_labelled(&w->p->label);
     return 0;
 }
 
@@ -341,152 +283,122 @@ static void map_block(void *arg, int64_t b)
     }
 }
 
-static void map_values(float *values, int64_t n, struct value_map map, struct pool *pool)
+/* The values of one channel, for mapping and measuring. */
+static struct map_job channel_job(const struct work *w, int c)
 {
-    struct map_job job = {values, n, map};
-    pool_run(pool, (n + BLOCK - 1) / BLOCK, map_block, &job);
+    int64_t n = volume_voxels(&w->p->image);
+    return (struct map_job){.values = (float *)w->p->image.data + c * n, .n = n};
 }
 
-/* Shift and scale that give zero mean and unit variance; a constant channel becomes 0 [N38]. */
-static int standardise(struct work *w, int64_t c, struct error *e)
+static void clip(struct work *w, int c, double low, double high)
 {
-    struct value_map m = {-(double)FLT_MAX, (double)FLT_MAX, 0.0, 1.0};
+    struct map_job job = channel_job(w, c);
+    job.map = (struct value_map){low, high, 0.0, 1.0};
+    w->p->transform.value[c].low = low;
+    w->p->transform.value[c].high = high;
+    pool_run(w->pool, (job.n + BLOCK - 1) / BLOCK, map_block, &job);
+}
+
+static void rescale(struct work *w, int c, double shift, double scale)
+{
+    struct map_job job = channel_job(w, c);
+    job.map = (struct value_map){-(double)FLT_MAX, (double)FLT_MAX, shift, scale};
+    w->p->transform.value[c].shift = shift;
+    w->p->transform.value[c].scale = scale;
+    pool_run(w->pool, (job.n + BLOCK - 1) / BLOCK, map_block, &job);
+}
+
+/* Zero mean and unit variance; a constant channel becomes 0 [N38]. */
+static int standardise(struct work *w, int c, struct error *e)
+{
+    struct map_job job = channel_job(w, c);
     struct moments of;
-    int64_t n = volume_voxels(&w->image);
-    if (moments_of(&of, channel_values(&w->image, c), n, w->pool, e) < 0)
+    if (moments_of(&of, job.values, job.n, w->pool, e) < 0)
         return -1;
-    m.shift = of.mean;
-    if (of.std > 0.0)
-        m.scale = of.std;
-    else
-        w->t->n_constant++;
-    w->t->value[c].shift = m.shift;
-    w->t->value[c].scale = m.scale;
-    map_values(channel_values(&w->image, c), n, m, w->pool);
+    w->p->transform.n_constant += !(of.std > 0.0);
+    rescale(w, c, of.mean, of.std > 0.0 ? of.std : 1.0);
     return 0;
 }
 
-static void clip(struct work *w, int64_t c, double low, double high)
+static int clip_to_percentiles(struct work *w, int c, const struct recipe_channel *rule,
+                               struct error *e)
 {
-    w->t->value[c].low = low;
-    w->t->value[c].high = high;
-    map_values(channel_values(&w->image, c), volume_voxels(&w->image),
-               (struct value_map){low, high, 0.0, 1.0}, w->pool);
-}
-
-static int clip_last(struct work *w, int64_t c, struct error *e)
-{
-    const struct recipe_channel *rule = channel_rule(w->r, c);
-    const float *values = channel_values(&w->image, c);
-    int64_t n = volume_voxels(&w->image);
-    double low = rule->low, high = rule->high;
-    if (rule->clip == CLIP_PERCENTILES) {
-        if (quantile_of(&low, values, n, rule->low, e) < 0)
-            return -1;
-        if (quantile_of(&high, values, n, rule->high, e) < 0)
-            return -1;
-        /* A scan that is empty but for a small object would lose it: leave such a one alone. */
-        if (!(low < high))
-            return 0;
-    }
-    clip(w, c, low, high);
+    struct map_job job = channel_job(w, c);
+    double low, high;
+    if (quantile_of(&low, job.values, job.n, rule->low, e) < 0 ||
+        quantile_of(&high, job.values, job.n, rule->high, e) < 0)
+        return -1;
+    if (low < high) /* a scan that is empty but for a small object would lose it */
+        clip(w, c, low, high);
     return 0;
 }
 
-/* What is done before the crop. CLIP_FIRST comes before the grid changes. */
-static void clip_first(struct work *w)
+static int change_crop(struct work *w, int c, const struct recipe_channel *rule, struct error *e)
 {
-    for (int64_t c = 0; c < w->t->n_channels; c++) {
-        const struct recipe_channel *rule = channel_rule(w->r, c);
-        if (rule->clip == CLIP_FIRST)
+    if (rule->clip == CLIP_LAST)
+        clip(w, c, rule->low, rule->high);
+    if (rule->clip == CLIP_PERCENTILES && clip_to_percentiles(w, c, rule, e) < 0)
+        return -1;
+    if (rule->scale == SCALE_FIXED)
+        rescale(w, c, rule->mean, rule->std > 0.0 ? rule->std : 1.0);
+    return rule->scale == SCALE_CROP ? standardise(w, c, e) : 0;
+}
+
+enum stage { STAGE_RAW, STAGE_SCAN, STAGE_CROP };
+
+/* What the recipe wants done to the values of each channel at this stage. */
+static int change_values(struct work *w, enum stage stage, struct error *e)
+{
+    for (int c = 0; c < w->p->transform.n_channels; c++) {
+        const struct recipe_channel *rule = &w->r->channel[w->r->n_channels > 0 ? c : 0];
+        if (stage == STAGE_RAW && rule->clip == CLIP_FIRST)
             clip(w, c, rule->low, rule->high);
-    }
-}
-
-static int scale_scan(struct work *w, struct error *e)
-{
-    for (int64_t c = 0; c < w->t->n_channels; c++) {
-        if (channel_rule(w->r, c)->scale == SCALE_SCAN && standardise(w, c, e) < 0)
+        if (stage == STAGE_SCAN && rule->scale == SCALE_SCAN && standardise(w, c, e) < 0)
             return -1;
-    }
-    return 0;
-}
-
-static int scale_crop(struct work *w, struct error *e)
-{
-    for (int64_t c = 0; c < w->t->n_channels; c++) {
-        const struct recipe_channel *rule = channel_rule(w->r, c);
-        if ((rule->clip == CLIP_LAST || rule->clip == CLIP_PERCENTILES) && clip_last(w, c, e) < 0) {
+        if (stage == STAGE_CROP && change_crop(w, c, rule, e) < 0)
             return -1;
-        }
-        if (rule->scale == SCALE_CROP && standardise(w, c, e) < 0)
-            return -1;
-        if (rule->scale != SCALE_FIXED)
-            continue;
-        w->t->value[c].shift = rule->mean;
-        w->t->value[c].scale = rule->std > 0.0 ? rule->std : 1.0;
-        struct value_map m = w->t->value[c];
-        map_values(channel_values(&w->image, c), volume_voxels(&w->image), m, w->pool);
     }
     return 0;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* uint16 to uint8 where that is enough, which is nearly always: a quarter of the file. */
+/* uint16 to uint8 where that is enough, which is nearly always: half of the file. */
 static int shrink_label(struct volume *label, struct error *e)
 {
     const label_t *classes = label->data;
-    int64_t n = volume_voxels(label);
-    struct volume made = {0};
-    if (!label->data)
-        return 0;
+    int64_t n = classes ? volume_voxels(label) : 0;
+    struct volume small;
     for (int64_t i = 0; i < n; i++) {
         if (classes[i] > 255)
             return 0;
     }
-    if (volume_new(&made, DTYPE_U8, label->dims, &label->geometry, e) < 0)
+    if (n == 0)
+        return 0;
+    if (volume_new(&small, DTYPE_U8, label->dims, &label->geometry, e) < 0)
         return -1;
     for (int64_t i = 0; i < n; i++)
-        ((uint8_t *)made.data)[i] = (uint8_t)classes[i];
-    replace(label, &made);
+        ((uint8_t *)small.data)[i] = (uint8_t)classes[i];
+    volume_free(label);
+    *label = small;
     return 0;
 }
 
 int prepare_case(struct prepared *out, const struct recipe *r, const struct volume *image,
                  const struct volume *label, uint64_t case_key, struct pool *pool, struct error *e)
 {
-    struct work w = {.r = r, .t = &out->transform, .case_key = case_key, .pool = pool};
-    int status = -1;
+    struct work w = {r, out, case_key, pool};
     memset(out, 0, sizeof *out);
-    if (check_case(r, image, label, e) < 0)
-        goto out;
-    if (start_work(&w, image, label, e) < 0)
-        goto out;
-    clip_first(&w);
-    if (reorient(&w, e) < 0)
-        goto out;
-    if (resample(&w, e) < 0)
-        goto out;
-    if (scale_scan(&w, e) < 0)
-        goto out;
-    if (crop(&w, e) < 0)
-        goto out;
-    if (scale_crop(&w, e) < 0)
-        goto out;
-    if (shrink_label(&w.label, e) < 0)
-        goto out;
-    if (w.t->n_channels == 1)
-        w.image.n_dims = 3;
-    status = 0;
-out:
-    out->image = w.image;
-    out->label = w.label;
-    out->mask = w.mask;
-    out->n_label_lost = w.n_label_lost;
-    if (status < 0)
+    if (check_case(r, image, label, e) < 0 || start(&w, image, label, e) < 0 ||
+        change_values(&w, STAGE_RAW, e) < 0 || reorient(&w, e) < 0 || resample(&w, e) < 0 ||
+        change_values(&w, STAGE_SCAN, e) < 0 || crop(&w, e) < 0 ||
+        change_values(&w, STAGE_CROP, e) < 0 || shrink_label(&out->label, e) < 0) {
         prepared_free(out);
-    return status;
+        return -1;
+    }
+    if (out->transform.n_channels == 1)
+        out->image.n_dims = 3;
+    return 0;
 }
 
 void prepared_free(struct prepared *p)
@@ -503,58 +415,47 @@ static void invert_grid(struct resample_axis back[3], const struct prepared_tran
 {
     for (int a = 0; a < 3; a++) {
         const struct resample_axis *g = &t->grid[a];
-        int64_t n = t->original_dims[t->axis[a]];
-        back[a] = (struct resample_axis){n, -g->start / g->step, 1.0 / g->step};
-        if (g->start == 0.0)
-            back[a].start = 0.0; /* not -0 */
+        back[a] = (struct resample_axis){.n = t->original_dims[t->axis[a]], .step = 1.0 / g->step};
+        if (g->start != 0.0) /* else it would be -0 */
+            back[a].start = -g->start / g->step;
     }
-}
-
-static enum resample_kind back_kind(const struct volume *v)
-{
-    return v->dtype == DTYPE_F32 ? RESAMPLE_LINEAR : RESAMPLE_CLASSES;
 }
 
 static int check_back(const struct volume *v, const struct prepared_transform *t, struct error *e)
 {
-    if (memcmp(v->dims, t->crop_dims, sizeof t->crop_dims) != 0) {
-        return fail(
-            e, ERR_DATA, NULL, "%lldx%lldx%lld voxels, the prepared case has %lldx%lldx%lld",
-            (long long)v->dims[0], (long long)v->dims[1], (long long)v->dims[2],
-            (long long)t->crop_dims[0], (long long)t->crop_dims[1], (long long)t->crop_dims[2]);
-    }
-    if (v->dtype != DTYPE_F32 && v->dtype != DTYPE_U8 && v->dtype != DTYPE_U16) {
+    if (memcmp(v->dims, t->crop_dims, sizeof t->crop_dims) != 0)
+        return fail(e, ERR_DATA, NULL,
+                    "%lldx%lldx%lld voxels, the prepared case has %lldx%lldx%lld",
+                    (long long)v->dims[0], (long long)v->dims[1], (long long)v->dims[2],
+                    (long long)t->crop_dims[0], (long long)t->crop_dims[1],
+                    (long long)t->crop_dims[2]);
+    if (v->dtype != DTYPE_F32 && v->dtype != DTYPE_U8 && v->dtype != DTYPE_U16)
         return fail(e, ERR_DATA, NULL, "type %s, allowed uint8, uint16 and float32",
                     dtype_name(v->dtype));
-    }
     return 0;
 }
 
 int prepare_map_back(struct volume *out, const struct volume *prepared,
                      const struct prepared_transform *t, struct pool *pool, struct error *e)
 {
+    enum resample_kind kind = prepared->dtype == DTYPE_F32 ? RESAMPLE_LINEAR : RESAMPLE_CLASSES;
     struct volume whole = {0}, made = {0};
+    const struct volume *last = &whole;
     struct resample_axis back[3];
     const int64_t dims[3] = {t->grid[0].n, t->grid[1].n, t->grid[2].n};
-    int64_t first[3];
+    const int64_t first[3] = {-t->crop_first[0], -t->crop_first[1], -t->crop_first[2]};
     int status = -1;
     memset(out, 0, sizeof *out);
-    if (check_back(prepared, t, e) < 0)
-        goto out;
-    for (int a = 0; a < 3; a++)
-        first[a] = -t->crop_first[a];
-    if (volume_crop(&whole, prepared, first, dims, 0.0, e) < 0)
+    if (check_back(prepared, t, e) < 0 || volume_crop(&whole, prepared, first, dims, 0.0, e) < 0)
         goto out;
     invert_grid(back, t);
     if (!resample_is_identity(back, dims)) {
-        if (volume_resample(&made, &whole, back, back_kind(prepared), pool, e) < 0)
+        if (volume_resample(&made, &whole, back, kind, pool, e) < 0)
             goto out;
-        replace(&whole, &made);
+        last = &made;
     }
-    if (volume_unpermute(out, &whole, t->axis, t->flip, e) < 0)
-        goto out;
+    status = volume_unpermute(out, last, t->axis, t->flip, e);
     out->geometry = t->original;
-    status = 0;
 out:
     volume_free(&whole);
     volume_free(&made);

@@ -75,9 +75,8 @@ struct recipe {
  * not finished until recipe_choose() (fingerprint.h) has seen the data. */
 int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan,
                  struct error *e);
-/* 1 if the recipe crops around the true label. */
-int recipe_needs_label(const struct recipe *r);
-const char *const *recipe_names(void); /* NULL-terminated */
+const char *recipe_name(int i); /* of recipe i = 0, 1, ..., NULL past the last */
+int recipe_needs_label(const struct recipe *r); /* 1: it crops around the true label */
 
 /* What was done to one case. */
 struct prepared_transform {
@@ -121,11 +120,5 @@ void recipe_to_json(struct js_out *o, const char *key, const struct recipe *r);
 int recipe_from_json(struct recipe *out, const struct js *v, struct error *e);
 void transform_to_json(struct js_out *o, const char *key, const struct prepared_transform *t);
 int transform_from_json(struct prepared_transform *out, const struct js *v, struct error *e);
-
-/* Box on a grid of `dims` that LA's rule takes around a label's box: per axis i and j, margins of
- * 10..19 and what is missing to 112 voxels; all k. Exposed for tests. */
-struct box;
-void crop_la(struct box *out, const struct box *label, const int64_t dims[3], uint64_t seed,
-             uint64_t case_key);
 
 #endif

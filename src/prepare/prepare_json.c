@@ -1,13 +1,15 @@
-/* prepare_json.c - recipes and transforms as JSON, there and back. See prepare.h.
+/* prepare_json.c - recipes, transforms and fingerprints as JSON, there and back. See prepare.h.
  *
- * The reader collects failures in one place: every getter does nothing once something is missing,
- * and the first missing key is named at the end.
+ * One function a struct visits its members by name; the visitor either writes them all or reads
+ * them all, so that both directions agree. Reading collects failures in one place: the first member
+ * that is missing or out of range is named at the end.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/json_write.h"
+#include "prepare/fingerprint.h"
 #include "prepare/prepare.h"
 
 static const char *const nan_names[] = {"refuse", "zero", "min", NULL};
@@ -17,58 +19,172 @@ static const char *const crop_names[] = {"none", "nonzero", "body", "label", "la
 static const char *const clip_names[] = {"none", "first", "last", "percentiles", NULL};
 static const char *const scale_names[] = {"none", "scan", "crop", "fixed", NULL};
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- the visitor ----------------------------------------------------------------------------- */
+
+struct visit {
+    struct js_out *out;  /* written to, or NULL: read from `in` */
+    const struct js *in; /* the object being read */
+    const char *bad;     /* first key that was missing or unfit */
+};
+
+static void bad(struct visit *v, const char *key)
+{
+    if (!v->bad)
+        v->bad = key;
+}
+
+static int read_int(int64_t *out, const struct js *value, int64_t lo, int64_t hi)
+{
+    int64_t n;
+    if (js_int(&n, value) < 0 || n < lo || n > hi)
+        return -1;
+    *out = n;
+    return 0;
+}
+
+static int64_t visit_int(struct visit *v, const char *key, int64_t value, int64_t lo, int64_t hi)
+{
+    if (v->out)
+        js_out_int(v->out, key, value);
+    else if (read_int(&value, js_get(v->in, key), lo, hi) < 0)
+        bad(v, key);
+    return value;
+}
+
+static void visit_three(struct visit *v, const char *key, int64_t x[3], int64_t lo, int64_t hi)
+{
+    const struct js *array = js_get(v->in, key);
+    if (v->out)
+        js_out_ints(v->out, key, x, 3);
+    for (int i = 0; !v->out && i < 3; i++) {
+        if (js_count(array) != 3 || read_int(&x[i], js_at(array, i), lo, hi) < 0)
+            bad(v, key);
+    }
+}
+
+static void visit_real(struct visit *v, const char *key, double *x)
+{
+    if (v->out)
+        js_out_real(v->out, key, *x);
+    else if (js_real(x, js_get(v->in, key)) < 0 || !isfinite(*x))
+        bad(v, key);
+}
+
+static void visit_reals(struct visit *v, const char *key, double *x, int n)
+{
+    const struct js *array = js_get(v->in, key);
+    if (v->out)
+        js_out_reals(v->out, key, x, n);
+    for (int i = 0; !v->out && i < n; i++) {
+        if (js_count(array) != n || js_real(&x[i], js_at(array, i)) < 0 || !isfinite(x[i]))
+            bad(v, key);
+    }
+}
+
+static int visit_name(struct visit *v, const char *key, int value, const char *const *names)
+{
+    const char *text = js_text(js_get(v->in, key));
+    if (v->out) {
+        js_out_text(v->out, key, names[value]);
+        return value;
+    }
+    for (int i = 0; text && names[i]; i++) {
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    }
+    bad(v, key);
+    return 0;
+}
+
+static int finish(const struct visit *v, const char *what, struct error *e)
+{
+    if (!v->bad)
+        return 0;
+    return fail(e, ERR_DATA, "C06", "%s: \"%s\" is missing or out of range", what, v->bad);
+}
+
+/* ---- recipe ---------------------------------------------------------------------------------- */
+
+static void visit_channel(struct visit *v, struct recipe_channel *c)
+{
+    c->clip = (enum recipe_clip)visit_name(v, "clip", (int)c->clip, clip_names);
+    visit_real(v, "low", &c->low);
+    visit_real(v, "high", &c->high);
+    c->scale = (enum recipe_scale)visit_name(v, "scale", (int)c->scale, scale_names);
+    visit_real(v, "mean", &c->mean);
+    visit_real(v, "std", &c->std);
+}
+
+static void visit_recipe(struct visit *v, struct recipe *r)
+{
+    r->seed = (uint64_t)visit_int(v, "seed", (int64_t)r->seed, INT64_MIN, INT64_MAX);
+    r->nan = (enum nan_policy)visit_name(v, "nan", (int)r->nan, nan_names);
+    r->reorient = (int)visit_int(v, "reorient", r->reorient, 0, 1);
+    visit_reals(v, "spacing_mm", r->spacing_mm, 3);
+    r->align = (enum recipe_align)visit_name(v, "align", (int)r->align, align_names);
+    r->image_kind =
+        (enum resample_kind)visit_name(v, "image_resampling", (int)r->image_kind, kind_names);
+    r->label_kind =
+        (enum resample_kind)visit_name(v, "label_resampling", (int)r->label_kind, kind_names);
+    r->crop = (enum recipe_crop)visit_name(v, "crop", (int)r->crop, crop_names);
+    r->margin = visit_int(v, "margin", r->margin, 0, 1 << 20);
+    r->binary = (int)visit_int(v, "binary", r->binary, 0, 1);
+    r->keep_mask = (int)visit_int(v, "keep_mask", r->keep_mask, 0, 1);
+    r->n_channels = (int)visit_int(v, "n_channels", r->n_channels, 0, RECIPE_MAX_CHANNELS);
+    visit_three(v, "patch", r->patch, 0, 1 << 20);
+}
 
 void recipe_to_json(struct js_out *o, const char *key, const struct recipe *r)
 {
-    int n = r->n_channels > 0 ? r->n_channels : 1;
+    struct visit v = {.out = o};
+    struct recipe copy = *r;
     js_out_open(o, key, '{');
     js_out_text(o, "name", r->name);
-    js_out_int(o, "seed", (int64_t)r->seed);
-    js_out_text(o, "nan", nan_names[r->nan]);
-    js_out_int(o, "reorient", r->reorient);
-    js_out_reals(o, "spacing_mm", r->spacing_mm, 3);
-    js_out_text(o, "align", align_names[r->align]);
-    js_out_text(o, "image_resampling", kind_names[r->image_kind]);
-    js_out_text(o, "label_resampling", kind_names[r->label_kind]);
-    js_out_text(o, "crop", crop_names[r->crop]);
-    js_out_int(o, "margin", r->margin);
-    js_out_int(o, "binary", r->binary);
-    js_out_int(o, "keep_mask", r->keep_mask);
-    js_out_int(o, "n_channels", r->n_channels);
+    visit_recipe(&v, &copy);
     js_out_open(o, "channels", '[');
-    for (int c = 0; c < n; c++) {
-        const struct recipe_channel *rule = &r->channel[c];
+    for (int c = 0; c == 0 || c < r->n_channels; c++) {
         js_out_open(o, NULL, '{');
-        js_out_text(o, "clip", clip_names[rule->clip]);
-        js_out_real(o, "low", rule->low);
-        js_out_real(o, "high", rule->high);
-        js_out_text(o, "scale", scale_names[rule->scale]);
-        js_out_real(o, "mean", rule->mean);
-        js_out_real(o, "std", rule->std);
+        visit_channel(&v, &copy.channel[c]);
         js_out_close(o, '}');
     }
     js_out_close(o, ']');
-    js_out_ints(o, "patch", r->patch, 3);
     js_out_close(o, '}');
 }
 
-static void values_to_json(struct js_out *o, const struct prepared_transform *t)
+int recipe_from_json(struct recipe *out, const struct js *from, struct error *e)
 {
-    js_out_open(o, "values", '[');
-    for (int c = 0; c < t->n_channels; c++) {
-        js_out_open(o, NULL, '{');
-        js_out_real(o, "low", t->value[c].low);
-        js_out_real(o, "high", t->value[c].high);
-        js_out_real(o, "shift", t->value[c].shift);
-        js_out_real(o, "scale", t->value[c].scale);
-        js_out_close(o, '}');
+    struct visit v = {.in = from};
+    const char *name = js_text(js_get(from, "name"));
+    memset(out, 0, sizeof *out);
+    if (!name || strlen(name) >= sizeof out->name)
+        bad(&v, "name");
+    else
+        memcpy(out->name, name, strlen(name) + 1);
+    visit_recipe(&v, out);
+    for (int a = 0; a < 3; a++) {
+        if (out->spacing_mm[a] < 0.0)
+            bad(&v, "spacing_mm");
     }
-    js_out_close(o, ']');
+    for (int c = 0; c == 0 || c < out->n_channels; c++) {
+        v.in = js_at(js_get(from, "channels"), c);
+        visit_channel(&v, &out->channel[c]);
+    }
+    return finish(&v, "recipe", e);
 }
 
-void transform_to_json(struct js_out *o, const char *key, const struct prepared_transform *t)
+/* ---- transform ------------------------------------------------------------------------------- */
+
+static void visit_value(struct visit *v, struct value_map *m)
 {
+    visit_real(v, "low", &m->low);
+    visit_real(v, "high", &m->high);
+    visit_real(v, "shift", &m->shift);
+    visit_real(v, "scale", &m->scale);
+}
+
+static void visit_transform(struct visit *v, struct prepared_transform *t)
+{
+    const int64_t most = (int64_t)1 << 31; /* voxels along an axis: the limit of a whole volume */
     int64_t axis[3], flip[3], dims[3];
     double start[3], step[3];
     for (int a = 0; a < 3; a++) {
@@ -78,206 +194,99 @@ void transform_to_json(struct js_out *o, const char *key, const struct prepared_
         start[a] = t->grid[a].start;
         step[a] = t->grid[a].step;
     }
+    visit_three(v, "original_dims", t->original_dims, 1, most);
+    visit_reals(v, "original_spacing_mm", t->original.spacing_mm, 3);
+    visit_reals(v, "original_affine", &t->original.affine[0][0], 12);
+    t->original.known = (int)visit_int(v, "original_known", t->original.known, 0, 1);
+    visit_three(v, "axis", axis, 0, 2);
+    visit_three(v, "flip", flip, 0, 1);
+    visit_three(v, "resampled_dims", dims, 1, most);
+    visit_reals(v, "resampled_start", start, 3);
+    visit_reals(v, "resampled_step", step, 3);
+    visit_three(v, "crop_first", t->crop_first, 0, most);
+    visit_three(v, "crop_dims", t->crop_dims, 1, most);
+    t->n_constant = (int)visit_int(v, "n_constant", t->n_constant, 0, RECIPE_MAX_CHANNELS);
+    for (int a = 0; a < 3; a++) {
+        t->axis[a] = (int)axis[a];
+        t->flip[a] = (int)flip[a];
+        t->grid[a] = (struct resample_axis){dims[a], start[a], step[a]};
+    }
+}
+
+void transform_to_json(struct js_out *o, const char *key, const struct prepared_transform *t)
+{
+    struct visit v = {.out = o};
+    struct prepared_transform copy = *t;
     js_out_open(o, key, '{');
-    js_out_ints(o, "original_dims", t->original_dims, 3);
-    js_out_reals(o, "original_spacing_mm", t->original.spacing_mm, 3);
-    js_out_reals(o, "original_affine", &t->original.affine[0][0], 12);
-    js_out_int(o, "original_known", t->original.known);
-    js_out_ints(o, "axis", axis, 3);
-    js_out_ints(o, "flip", flip, 3);
-    js_out_ints(o, "resampled_dims", dims, 3);
-    js_out_reals(o, "resampled_start", start, 3);
-    js_out_reals(o, "resampled_step", step, 3);
-    js_out_ints(o, "crop_first", t->crop_first, 3);
-    js_out_ints(o, "crop_dims", t->crop_dims, 3);
-    values_to_json(o, t);
-    js_out_int(o, "n_constant", t->n_constant);
+    visit_transform(&v, &copy);
+    js_out_open(o, "values", '[');
+    for (int c = 0; c < t->n_channels; c++) {
+        js_out_open(o, NULL, '{');
+        visit_value(&v, &copy.value[c]);
+        js_out_close(o, '}');
+    }
+    js_out_close(o, ']');
     js_out_close(o, '}');
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
-
-/* An object being read; `bad` is the first key that was missing or unfit. */
-struct in {
-    const struct js *v;
-    const char *bad;
-};
-
-static void bad(struct in *in, const char *key)
+int transform_from_json(struct prepared_transform *out, const struct js *from, struct error *e)
 {
-    if (!in->bad)
-        in->bad = key;
-}
-
-static void get_reals(double *out, struct in *in, const char *key, int n)
-{
-    const struct js *array = js_get(in->v, key);
-    if (js_count(array) != n)
-        bad(in, key);
-    for (int i = 0; i < n; i++) {
-        out[i] = 0.0;
-        if (js_real(&out[i], js_at(array, i)) < 0 || !isfinite(out[i]))
-            bad(in, key);
-    }
-}
-
-static void get_real(double *out, struct in *in, const char *key)
-{
-    *out = 0.0;
-    if (js_real(out, js_get(in->v, key)) < 0 || !isfinite(*out))
-        bad(in, key);
-}
-
-static int64_t get_int(struct in *in, const char *key, int64_t lo, int64_t hi)
-{
-    int64_t v = lo;
-    if (js_int(&v, js_get(in->v, key)) == 0 && v >= lo && v <= hi)
-        return v;
-    bad(in, key);
-    return lo;
-}
-
-static void get_ints(int64_t *out, struct in *in, const char *key, int64_t lo, int64_t hi)
-{
-    const struct js *array = js_get(in->v, key);
-    if (js_count(array) != 3)
-        bad(in, key);
-    for (int i = 0; i < 3; i++) {
-        out[i] = lo;
-        if (js_int(&out[i], js_at(array, i)) == 0 && out[i] >= lo && out[i] <= hi)
-            continue;
-        bad(in, key);
-        out[i] = lo;
-    }
-}
-
-static int get_name(struct in *in, const char *key, const char *const *names)
-{
-    const char *text = js_text(js_get(in->v, key));
-    for (int i = 0; text && names[i]; i++) {
-        if (strcmp(text, names[i]) == 0)
-            return i;
-    }
-    bad(in, key);
-    return 0;
-}
-
-static int finish(const struct in *in, const char *what, struct error *e)
-{
-    if (!in->bad)
-        return 0;
-    return fail(e, ERR_DATA, "C06", "%s: \"%s\" is missing or out of range", what, in->bad);
-}
-
-static int channels_from_json(struct recipe *r, const struct js *v, struct error *e)
-{
-    int n = r->n_channels > 0 ? r->n_channels : 1;
-    for (int c = 0; c < n; c++) {
-        struct in in = {js_at(v, c), NULL};
-        struct recipe_channel *rule = &r->channel[c];
-        rule->clip = (enum recipe_clip)get_name(&in, "clip", clip_names);
-        rule->scale = (enum recipe_scale)get_name(&in, "scale", scale_names);
-        get_real(&rule->low, &in, "low");
-        get_real(&rule->high, &in, "high");
-        get_real(&rule->mean, &in, "mean");
-        get_real(&rule->std, &in, "std");
-        if (finish(&in, "recipe channel", e) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-int recipe_from_json(struct recipe *out, const struct js *v, struct error *e)
-{
-    struct in in = {v, NULL};
-    const char *name = js_text(js_get(v, "name"));
+    struct visit v = {.in = from};
+    const struct js *values = js_get(from, "values");
+    int seen = 0, n = js_count(values);
     memset(out, 0, sizeof *out);
-    if (!name || strlen(name) >= sizeof out->name)
-        bad(&in, "name");
-    else
-        memcpy(out->name, name, strlen(name) + 1);
-    out->seed = (uint64_t)get_int(&in, "seed", INT64_MIN, INT64_MAX);
-    out->nan = (enum nan_policy)get_name(&in, "nan", nan_names);
-    out->reorient = (int)get_int(&in, "reorient", 0, 1);
-    get_reals(out->spacing_mm, &in, "spacing_mm", 3);
+    visit_transform(&v, out);
     for (int a = 0; a < 3; a++) {
-        if (out->spacing_mm[a] < 0.0)
-            bad(&in, "spacing_mm");
+        seen |= 1 << out->axis[a];
+        if (out->crop_first[a] + out->crop_dims[a] > out->grid[a].n)
+            bad(&v, "crop_dims");
+        if (!(out->grid[a].step > 0.0))
+            bad(&v, "resampled_step");
     }
-    out->align = (enum recipe_align)get_name(&in, "align", align_names);
-    out->image_kind = (enum resample_kind)get_name(&in, "image_resampling", kind_names);
-    out->label_kind = (enum resample_kind)get_name(&in, "label_resampling", kind_names);
-    out->crop = (enum recipe_crop)get_name(&in, "crop", crop_names);
-    out->margin = get_int(&in, "margin", 0, 1 << 20);
-    out->binary = (int)get_int(&in, "binary", 0, 1);
-    out->keep_mask = (int)get_int(&in, "keep_mask", 0, 1);
-    out->n_channels = (int)get_int(&in, "n_channels", 0, RECIPE_MAX_CHANNELS);
-    get_ints(out->patch, &in, "patch", 0, 1 << 20);
-    if (finish(&in, "recipe", e) < 0)
-        return -1;
-    return channels_from_json(out, js_get(v, "channels"), e);
+    if (seen != 7) /* no permutation */
+        bad(&v, "axis");
+    if (n < 1 || n > RECIPE_MAX_CHANNELS)
+        bad(&v, "values");
+    for (; out->n_channels < n && !v.bad; out->n_channels++) {
+        v.in = js_at(values, out->n_channels);
+        visit_value(&v, &out->value[out->n_channels]);
+    }
+    return finish(&v, "transform", e);
 }
 
-static int values_from_json(struct prepared_transform *t, const struct js *v, struct error *e)
+/* ---- fingerprint, written only --------------------------------------------------------------- */
+
+static void values_to_json(struct js_out *o, const char *key, const struct value_print *v)
 {
-    for (int c = 0; c < t->n_channels; c++) {
-        struct in in = {js_at(v, c), NULL};
-        get_real(&t->value[c].low, &in, "low");
-        get_real(&t->value[c].high, &in, "high");
-        get_real(&t->value[c].shift, &in, "shift");
-        get_real(&t->value[c].scale, &in, "scale");
-        if (finish(&in, "transform value", e) < 0)
-            return -1;
-    }
-    return 0;
+    js_out_open(o, key, '{');
+    js_out_int(o, "n", v->n);
+    js_out_real(o, "mean", v->mean);
+    js_out_real(o, "std", v->std);
+    js_out_real(o, "median", v->median);
+    js_out_real(o, "percentile_00_5", v->low);
+    js_out_real(o, "percentile_99_5", v->high);
+    js_out_close(o, '}');
 }
 
-/* The crop lies in the resampled grid and the axes are a permutation. */
-static void check_transform(struct in *in, const struct prepared_transform *t)
+void fingerprint_to_json(struct js_out *o, const char *key, const struct fingerprint *f)
 {
-    int seen = 0;
-    for (int a = 0; a < 3; a++) {
-        seen |= 1 << t->axis[a];
-        if (t->crop_first[a] + t->crop_dims[a] > t->grid[a].n)
-            bad(in, "crop_dims");
-        if (!(t->grid[a].step > 0.0))
-            bad(in, "resampled_step");
+    js_out_open(o, key, '{');
+    js_out_int(o, "n_cases", f->n_cases);
+    js_out_int(o, "n_labeled", f->n_labeled);
+    js_out_reals(o, "median_spacing_mm", f->spacing_mm, 3);
+    js_out_reals(o, "percentile_10_spacing_mm", f->spacing_10, 3);
+    js_out_reals(o, "median_dims", f->dims, 3);
+    js_out_reals(o, "median_box_mm", f->box_mm, 3);
+    js_out_open(o, "channels", '[');
+    for (int c = 0; c < f->n_channels; c++) {
+        js_out_open(o, NULL, '{');
+        js_out_text(o, "kind", f->channel[c].is_ct ? "CT" : "other");
+        js_out_real(o, "min", f->channel[c].min);
+        js_out_real(o, "max", f->channel[c].max);
+        values_to_json(o, "inside", &f->channel[c].inside);
+        values_to_json(o, "foreground", &f->channel[c].foreground);
+        js_out_close(o, '}');
     }
-    if (seen != 7)
-        bad(in, "axis");
-}
-
-int transform_from_json(struct prepared_transform *out, const struct js *v, struct error *e)
-{
-    const int64_t most = (int64_t)1 << 31; /* voxels along an axis: the limit of a whole volume */
-    struct in in = {v, NULL};
-    int64_t axis[3], flip[3], dims[3];
-    double start[3], step[3], affine[3][4], spacing[3];
-    memset(out, 0, sizeof *out);
-    get_ints(out->original_dims, &in, "original_dims", 1, most);
-    get_reals(spacing, &in, "original_spacing_mm", 3);
-    get_reals(&affine[0][0], &in, "original_affine", 12);
-    geometry_from_affine(&out->original, (const double(*)[4])affine);
-    memcpy(out->original.spacing_mm, spacing, sizeof spacing);
-    out->original.known = (int)get_int(&in, "original_known", 0, 1);
-    get_ints(axis, &in, "axis", 0, 2);
-    get_ints(flip, &in, "flip", 0, 1);
-    get_ints(dims, &in, "resampled_dims", 1, most);
-    get_reals(start, &in, "resampled_start", 3);
-    get_reals(step, &in, "resampled_step", 3);
-    get_ints(out->crop_first, &in, "crop_first", 0, most);
-    get_ints(out->crop_dims, &in, "crop_dims", 1, most);
-    for (int a = 0; a < 3; a++) {
-        out->axis[a] = (int)axis[a];
-        out->flip[a] = (int)flip[a];
-        out->grid[a] = (struct resample_axis){dims[a], start[a], step[a]};
-    }
-    out->n_constant = (int)get_int(&in, "n_constant", 0, RECIPE_MAX_CHANNELS);
-    out->n_channels = js_count(js_get(v, "values"));
-    if (out->n_channels < 1 || out->n_channels > RECIPE_MAX_CHANNELS)
-        bad(&in, "values");
-    check_transform(&in, out);
-    if (finish(&in, "transform", e) < 0)
-        return -1;
-    return values_from_json(out, js_get(v, "values"), e);
+    js_out_close(o, ']');
+    js_out_close(o, '}');
 }

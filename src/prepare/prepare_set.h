@@ -25,7 +25,6 @@ struct prepare_options {
     enum nan_policy nan;
     int force;                     /* 1: replace what another recipe made */
     int skip_bad;                  /* 1: leave bad cases out, with a warning each */
-    double geometry_tolerance_mm;  /* between image and label [L03] */
     struct volume_request request; /* limits and strictness; its report is not used */
     struct pool *pool;
     struct report *report; /* problems of cases, warnings, notes, in case order */

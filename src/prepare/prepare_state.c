@@ -17,9 +17,9 @@
 
 enum { FORMAT_VERSION = 1 }; /* of prepared.json; part of every key */
 
-char *set_path(const char *folder, const char *stem, const char *ending, struct error *e)
+char *set_path(const struct set *s, const char *part, const struct set_case *c, struct error *e)
 {
-    return mem_format(e, "%s/%s%s", folder, stem, ending);
+    return mem_format(e, "%s/%s/%s.nii.gz", s->o->folder, part, c->stem);
 }
 
 static uint64_t hash_file(uint64_t hash, const char *path)
@@ -42,30 +42,31 @@ uint64_t set_source(const struct data_case *c)
     return hash_file(hash, c->label);
 }
 
-/* The recipe as text: equal recipes give equal bytes. */
-static int recipe_text(char **out, const struct recipe *r, struct error *e)
+/* Equal recipes have equal text. */
+static int recipe_hash(uint64_t *out, const struct recipe *r, struct error *e)
 {
     struct js_out o = {0};
+    char *text = NULL;
     recipe_to_json(&o, NULL, r);
-    return js_out_take(out, &o, e);
+    if (js_out_take(&text, &o, e) < 0)
+        return -1;
+    *out = hash_bytes(text, strlen(text), FORMAT_VERSION);
+    mem_free(text);
+    return 0;
 }
 
 int set_keys(struct set *s, struct error *e)
 {
-    char *text = NULL;
-    if (recipe_text(&text, &s->recipe, e) < 0)
+    uint64_t recipe;
+    if (recipe_hash(&recipe, &s->recipe, e) < 0)
         return -1;
-    uint64_t recipe = hash_bytes(text, strlen(text), FORMAT_VERSION);
-    mem_free(text);
     /* What happens to label values on the way in belongs to the recipe, too. */
-    for (int i = 0; i < s->d->n_label_map; i++) {
+    for (int i = 0; i < s->d->n_label_map; i++)
         recipe = hash_bytes(s->d->label_map[i], sizeof s->d->label_map[i], recipe);
-    }
     for (int i = 0; i < s->n; i++) {
-        uint64_t parts[3] = {recipe, s->cases[i].source, (uint64_t)i};
         /* The number of the case matters only where margins are random. */
-        if (s->recipe.crop != CROP_LABEL_LA)
-            parts[2] = 0;
+        uint64_t number = s->recipe.crop == CROP_LABEL_LA ? (uint64_t)i : 0;
+        uint64_t parts[3] = {recipe, s->cases[i].source, number};
         s->cases[i].key = hash_bytes(parts, sizeof parts, 0);
     }
     return 0;
@@ -103,13 +104,12 @@ int state_check_folder(const struct set *s, struct error *e)
 
 static int output_exists(const struct set *s, const struct set_case *c)
 {
-    struct {
-        const char *folder;
+    const struct {
+        const char *part;
         int wanted;
-    } all[3] = {
-        {s->images, 1}, {s->labels, c->from->label != NULL}, {s->masks, s->recipe.keep_mask}};
+    } all[3] = {{"images", 1}, {"labels", c->from->label != NULL}, {"masks", s->recipe.keep_mask}};
     for (int i = 0; i < 3; i++) {
-        char *path = set_path(all[i].folder, c->stem, ".nii.gz", NULL);
+        char *path = set_path(s, all[i].part, c, NULL);
         int there = path && io_exists(path);
         mem_free(path);
         if (there != all[i].wanted)
@@ -123,57 +123,45 @@ static void accept_record(const struct set *s, struct set_case *c, const struct 
 {
     char key[17];
     const char *have = js_text(js_get(record, "key"));
-    struct prepared_transform t;
     key_text(key, c->key);
-    if (!have || strcmp(have, key) != 0 || !output_exists(s, c))
-        return;
-    if (transform_from_json(&t, js_get(record, "transform"), NULL) < 0)
-        return;
-    c->transform = t;
-    c->kept = 1;
+    c->kept = have && strcmp(have, key) == 0 && output_exists(s, c) &&
+              transform_from_json(&c->transform, js_get(record, "transform"), NULL) == 0;
 }
 
-/* The record of a name; the same place as in the data set is tried first. */
-static const struct js *find_record(const struct js *records, const char *stem, int place)
+/* Accepts the records of prepared.json; returns how many. */
+static int accept_records(struct set *s, const struct js *json)
 {
-    int n = js_count(records);
-    for (int i = -1; i < n; i++) {
-        const struct js *r = js_at(records, i < 0 ? place : i);
-        const char *name = js_text(js_get(r, "name"));
-        if (name && strcmp(name, stem) == 0)
-            return r;
+    const struct js *records = js_get(json, "cases");
+    int n_kept = 0;
+    for (int i = 0; i < js_count(records); i++) {
+        const char *name = js_text(js_get(js_at(records, i), "name"));
+        for (int k = 0; name && k < s->n; k++) {
+            struct set_case *c = &s->cases[(i + k) % s->n]; /* mostly the same place */
+            if (strcmp(name, c->stem) != 0)
+                continue;
+            if (!c->bad)
+                accept_record(s, c, js_at(records, i));
+            n_kept += c->kept;
+            break;
+        }
     }
-    return NULL;
-}
-
-static int same_recipe(const struct set *s, const struct js *json)
-{
-    struct recipe old;
-    char *was = NULL, *is = NULL;
-    if (recipe_from_json(&old, js_get(json, "recipe"), NULL) < 0)
-        return 0;
-    int same = recipe_text(&was, &old, NULL) == 0 && recipe_text(&is, &s->recipe, NULL) == 0 &&
-               strcmp(was, is) == 0;
-    mem_free(was);
-    mem_free(is);
-    return same;
+    return n_kept;
 }
 
 static int load_finished(struct set *s, struct error *e)
 {
     struct js *json = NULL;
+    struct recipe was;
+    uint64_t hash_was, hash_is;
     int status = 0;
     if (!io_exists(s->json))
         return 0;
     if (js_read_file(&json, s->json, e) < 0)
         return s->o->force ? 0 : -1;
-    if (same_recipe(s, json)) {
-        const struct js *records = js_get(json, "cases");
-        for (int i = 0; i < s->n; i++) {
-            struct set_case *c = &s->cases[i];
-            if (!c->bad)
-                accept_record(s, c, find_record(records, c->stem, i));
-        }
+    if (recipe_from_json(&was, js_get(json, "recipe"), NULL) == 0 &&
+        recipe_hash(&hash_was, &was, NULL) == 0 &&
+        recipe_hash(&hash_is, &s->recipe, NULL) == 0 && hash_was == hash_is) {
+        accept_records(s, json);
     } else if (!s->o->force) {
         fail(e, ERR_CONFIG, NULL, "was prepared by another recipe; use --force to replace it");
         status = fail_in(e, s->o->folder);
@@ -182,20 +170,28 @@ static int load_finished(struct set *s, struct error *e)
     return status;
 }
 
-static void load_unfinished(struct set *s)
+/* FOLDER/unfinished/STEM.json (mem_free). */
+static char *record_path(const struct set *s, const struct set_case *c, struct error *e)
 {
-    if (!io_is_folder(s->unfinished))
-        return;
-    for (int i = 0; i < s->n; i++) {
+    return mem_format(e, "%s/%s.json", s->unfinished, c->stem);
+}
+
+int state_load(struct set *s, struct error *e)
+{
+    for (int i = 0; i < s->n; i++)
+        s->cases[i].kept = 0;
+    if (load_finished(s, e) < 0)
+        return -1;
+    for (int i = 0; i < s->n && io_is_folder(s->unfinished); i++) {
         struct set_case *c = &s->cases[i];
         struct js *record = NULL;
-        char *path = c->bad || c->kept ? NULL : set_path(s->unfinished, c->stem, ".json", NULL);
-        if (path && io_exists(path) && js_read_file(&record, path, NULL) == 0) {
+        char *path = c->bad || c->kept ? NULL : record_path(s, c, NULL);
+        if (path && io_exists(path) && js_read_file(&record, path, NULL) == 0)
             accept_record(s, c, record);
-        }
         js_free(record);
         mem_free(path);
     }
+    return 0;
 }
 
 /* Everything that decides the result without looking into a file. */
@@ -220,39 +216,24 @@ int state_is_current(struct set *s)
     if (!io_exists(s->json) || js_read_file(&json, s->json, NULL) < 0)
         return 0;
     const char *was = js_text(js_get(json, "request"));
-    struct recipe named = s->recipe;
+    const struct recipe named = s->recipe;
     key_text(request, request_hash(s));
     if (was && strcmp(was, request) == 0 &&
-        recipe_from_json(&s->recipe, js_get(json, "recipe"), NULL) == 0 && set_keys(s, NULL) == 0) {
-        for (int i = 0; i < s->n; i++) {
-            struct set_case *c = &s->cases[i];
-            accept_record(s, c, find_record(js_get(json, "cases"), c->stem, i));
-            n_kept += c->kept;
-        }
-    }
+        recipe_from_json(&s->recipe, js_get(json, "recipe"), NULL) == 0 && set_keys(s, NULL) == 0)
+        n_kept = accept_records(s, json);
     js_free(json);
-    if (n_kept == s->n)
-        return 1;
-    for (int i = 0; i < s->n; i++)
-        s->cases[i].kept = 0;
-    s->recipe = named;
-    return 0;
-}
-
-int state_load(struct set *s, struct error *e)
-{
-    if (load_finished(s, e) < 0)
-        return -1;
-    load_unfinished(s);
-    return 0;
+    if (n_kept < s->n)
+        s->recipe = named;
+    return n_kept == s->n;
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* Paths below the output folder, as the data set's reader wants them. */
-static void path_to_json(struct js_out *o, const char *key, const char *folder, const char *stem)
+/* A path below the output folder, as the data set's reader wants it. */
+static void path_to_json(struct js_out *o, const char *key, const char *part,
+                         const struct set_case *c)
 {
-    char *path = set_path(folder, stem, ".nii.gz", &o->why);
+    char *path = mem_format(&o->why, "%s/%s.nii.gz", part, c->stem);
     if (path)
         js_out_text(o, key, path);
     else
@@ -268,12 +249,12 @@ static void record_to_json(struct js_out *o, const struct set *s, const struct s
     js_out_text(o, "name", c->stem);
     js_out_text(o, "split", c->from->split == SPLIT_TEST ? "test" : "train");
     js_out_open(o, "images", '[');
-    path_to_json(o, NULL, "images", c->stem);
+    path_to_json(o, NULL, "images", c);
     js_out_close(o, ']');
     if (c->from->label)
-        path_to_json(o, "label", "labels", c->stem);
+        path_to_json(o, "label", "labels", c);
     if (s->recipe.keep_mask)
-        path_to_json(o, "mask", "masks", c->stem);
+        path_to_json(o, "mask", "masks", c);
     js_out_text(o, "key", key);
     transform_to_json(o, "transform", &c->transform);
     js_out_close(o, '}');
@@ -292,7 +273,7 @@ static int write_json(const char *path, struct js_out *o, struct error *e)
 int state_save_case(const struct set *s, const struct set_case *c, struct error *e)
 {
     struct js_out o = {0};
-    char *path = set_path(s->unfinished, c->stem, ".json", e);
+    char *path = record_path(s, c, e);
     if (!path)
         return -1;
     record_to_json(&o, s, c);
@@ -301,46 +282,45 @@ int state_save_case(const struct set *s, const struct set_case *c, struct error 
     return status;
 }
 
-/* Files that a killed run was writing, by the name io.c gives them. */
-static void remove_leftovers(const char *folder)
+/* A folder of the output, cleared of files that a killed run was writing, by the name io.c gives
+ * them; made if it is not there. */
+static int begin_folder(const struct set *s, const char *name, struct error *e)
 {
     struct io_listing l = {0};
-    if (!io_is_folder(folder) || io_list(&l, folder, NULL) < 0)
-        return;
+    char *folder = path_join(e, s->o->folder, name);
+    int status = folder ? io_make_folders(folder, e) : -1;
+    if (status == 0)
+        status = io_list(&l, folder, e);
     for (int i = 0; i < l.n; i++) {
-        const char *name = l.entry[i].name;
-        if (!text_starts_with(name, ".falx-") || !text_ends_with(name, ".tmp"))
+        const char *file = l.entry[i].name;
+        if (!text_starts_with(file, ".falx-") || !text_ends_with(file, ".tmp"))
             continue;
-        char *path = path_join(NULL, folder, name);
+        char *path = path_join(NULL, folder, file);
         if (path)
             io->unlink(path);
         mem_free(path);
     }
     io_listing_free(&l);
+    mem_free(folder);
+    return status;
 }
 
 int state_begin(const struct set *s, struct error *e)
 {
-    const char *const folders[] = {s->o->folder, s->images, s->labels, s->masks, s->unfinished};
+    /* First of all the folder by which the next start knows this one as ours. */
+    const char *const folders[] = {"unfinished", "images", "labels", ".", "masks"};
+    for (int i = 0; i < 4 + s->recipe.keep_mask; i++) {
+        if (begin_folder(s, folders[i], e) < 0)
+            return -1;
+    }
     int work = 0;
-    for (int i = 0; i < 5; i++)
-        remove_leftovers(folders[i]);
     for (int i = 0; i < s->n; i++)
         work |= !s->cases[i].bad && !s->cases[i].kept;
-    if (!work)
-        return 0;
-    /* First of all the folder by which the next start knows this one as ours. */
-    if (io_make_folders(s->unfinished, e) < 0)
-        return -1;
-    if (io_make_folders(s->images, e) < 0 || io_make_folders(s->labels, e) < 0)
-        return -1;
-    if (s->recipe.keep_mask && io_make_folders(s->masks, e) < 0)
-        return -1;
-    for (int i = 0; i < s->n; i++) {
+    for (int i = 0; i < s->n && work; i++) {
         if (s->cases[i].kept && state_save_case(s, &s->cases[i], e) < 0)
             return -1;
     }
-    if (io_exists(s->json))
+    if (work && io_exists(s->json))
         io->unlink(s->json);
     return 0;
 }
@@ -349,34 +329,36 @@ int state_begin(const struct set *s, struct error *e)
 
 static int write_list(const struct set *s, const char *name, enum split split, struct error *e)
 {
-    char *path = path_join(e, s->o->folder, name), *text = NULL;
-    size_t bytes = 1, n = 0;
-    int status = -1;
-    for (int i = 0; i < s->n; i++)
-        bytes += strlen(s->cases[i].stem) + 1;
-    text = path ? mem_alloc(e, bytes, 1) : NULL;
-    if (!text)
-        goto out;
-    for (int i = 0; i < s->n; i++) {
+    struct io_file *f = NULL;
+    char *path = path_join(e, s->o->folder, name);
+    int status = path ? io_create(&f, path, 0666, e) : -1;
+    for (int i = 0; i < s->n && status == 0; i++) {
         const struct set_case *c = &s->cases[i];
         if (c->bad || c->from->split != split)
             continue;
-        n += (size_t)snprintf(text + n, bytes - n, "%s\n", c->stem);
+        status = io_append(f, c->stem, strlen(c->stem), e);
+        if (status == 0)
+            status = io_append(f, "\n", 1, e);
     }
-    status = io_write_all(path, 0666, text, n, e);
-out:
+    if (status == 0)
+        status = io_commit(f, e);
+    else
+        io_abandon(f);
     mem_free(path);
-    mem_free(text);
     return status;
 }
 
-static void classes_to_json(struct js_out *o, const struct dataset *d)
+static void classes_to_json(struct js_out *o, const struct set *s)
 {
-    char number[24];
+    const struct dataset *d = s->d;
+    int n = s->recipe.binary && d->n_classes > 2 ? 2 : d->n_classes;
     js_out_open(o, "classes", '[');
-    for (int i = 0; i < d->n_classes; i++) {
+    for (int i = 0; i < n; i++) {
+        char number[24];
         snprintf(number, sizeof number, "class %d", i);
-        js_out_text(o, NULL, d->class_names ? d->class_names[i] : number);
+        js_out_text(o, NULL, n < d->n_classes && i > 0 ? "foreground"
+                             : d->class_names          ? d->class_names[i]
+                                                       : number);
     }
     js_out_close(o, ']');
 }
@@ -393,7 +375,7 @@ static int write_prepared(const struct set *s, struct error *e)
     js_out_text(&o, "request", request);
     js_out_text(&o, "layout", layout_name(s->d->layout));
     js_out_text(&o, "note", s->d->note);
-    classes_to_json(&o, s->d);
+    classes_to_json(&o, s);
     recipe_to_json(&o, "recipe", &s->recipe);
     fingerprint_to_json(&o, "fingerprint", &s->fingerprint);
     js_out_open(&o, "skipped", '[');
@@ -414,13 +396,9 @@ static int write_prepared(const struct set *s, struct error *e)
 
 int state_finish(const struct set *s, struct error *e)
 {
-    if (write_list(s, "train.list", SPLIT_TRAIN, e) < 0)
+    if (write_list(s, "train.list", SPLIT_TRAIN, e) < 0 ||
+        write_list(s, "test.list", SPLIT_TEST, e) < 0 || write_prepared(s, e) < 0)
         return -1;
-    if (write_list(s, "test.list", SPLIT_TEST, e) < 0)
-        return -1;
-    if (write_prepared(s, e) < 0)
-        return -1;
-    if (io_is_folder(s->unfinished))
-        io_remove_tree(s->unfinished);
+    io_remove_tree(s->unfinished);
     return 0;
 }

@@ -4,8 +4,9 @@
  *                 around the label with random margins, zero mean and unit variance over the whole
  *                 scan, and the mask of what is > 0.
  * paper-pancreas  Pancreas-CT: clip [-125, 275] HU, 1 mm by linear zoom (label: nearest), box of
- * the label with 25 voxels around it, zero mean and unit variance over the box. The rescale slope
- * is applied, so values are HU. paper-colon     MSD Task10: the paper says "as Pancreas".
+ *                 the label with 25 voxels around it, zero mean and unit variance over the box. The
+ *                 rescale slope is applied, so values are HU.
+ * paper-colon     MSD Task10: the paper says "as Pancreas".
  *
  * la              box of what is not empty, zero mean and unit variance over that box: published LA
  *                 files are normalised before the crop, and with 16 labels the dark cases are lost.
@@ -13,106 +14,56 @@
  * auto            chosen from the data, see fingerprint.h.
  * none            the voxels as they are, as float32: for data prepared by others.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "prepare/prepare.h"
 
-static const struct recipe_channel as_is = {.clip = CLIP_NONE, .scale = SCALE_NONE, .std = 1.0};
-static const struct recipe_channel soft_tissue = {/* the window of the published CT pipelines */
-                                                  .clip = CLIP_LAST,
-                                                  .low = -125.0,
-                                                  .high = 275.0,
-                                                  .scale = SCALE_CROP,
-                                                  .std = 1.0};
+/* How our recipes resample, and how the published CT pipelines do (SciPy's zoom). */
+#define OURS .align = ALIGN_CENTRED, .image_kind = RESAMPLE_SMOOTH, .label_kind = RESAMPLE_CLASSES
+#define ZOOM .align = ALIGN_ENDS, .image_kind = RESAMPLE_LINEAR, .label_kind = RESAMPLE_NEAREST
 
-static void set_paper_ct(struct recipe *r)
+#define CT /* 1 mm, window of soft tissue */ .spacing_mm = {1, 1, 1}, .patch = {96, 96, 96}
+#define WINDOW(when) {.clip = when, .low = -125, .high = 275, .scale = SCALE_CROP, .std = 1}
+#define OUR_CT OURS, CT, .reorient = 1, .crop = CROP_BODY, .channel = {WINDOW(CLIP_LAST)}
+#define PAPER_CT \
+    ZOOM, CT, .crop = CROP_LABEL, .margin = 25, .binary = 1, .channel = {WINDOW(CLIP_FIRST)}
+
+static const struct recipe recipes[] = {
+    /* Percentiles spare the outliers that coils and implants make. */
+    {.name = "auto", OURS, .reorient = 1, .crop = CROP_NONZERO,
+     .channel = {{CLIP_PERCENTILES, .low = 0.5, .high = 99.5, .scale = SCALE_CROP, .std = 1}}},
+    {.name = "la", OURS, .reorient = 1, .crop = CROP_NONZERO,
+     .channel = {{.scale = SCALE_CROP, .std = 1}}, .patch = {112, 112, 80}},
+    {.name = "pancreas", OUR_CT},
+    {.name = "colon", OUR_CT},
+    {.name = "paper-la", OURS, .crop = CROP_LABEL_LA, .binary = 1, .keep_mask = 1,
+     .channel = {{.scale = SCALE_SCAN, .std = 1}}, .patch = {112, 112, 80}},
+    {.name = "paper-pancreas", PAPER_CT},
+    {.name = "paper-colon", PAPER_CT},
+    {.name = "none", OURS, .channel = {{.std = 1}}},
+};
+enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
+
+const char *recipe_name(int i)
 {
-    r->spacing_mm[0] = r->spacing_mm[1] = r->spacing_mm[2] = 1.0;
-    r->align = ALIGN_ENDS;
-    r->image_kind = RESAMPLE_LINEAR;
-    r->label_kind = RESAMPLE_NEAREST;
-    r->crop = CROP_LABEL;
-    r->margin = 25;
-    r->binary = 1;
-    r->channel[0] = soft_tissue;
-    r->channel[0].clip = CLIP_FIRST;
-    r->patch[0] = r->patch[1] = r->patch[2] = 96;
-}
-
-static void set_paper_la(struct recipe *r)
-{
-    r->crop = CROP_LABEL_LA;
-    r->binary = 1;
-    r->keep_mask = 1;
-    r->channel[0].scale = SCALE_SCAN;
-    r->patch[0] = r->patch[1] = 112;
-    r->patch[2] = 80;
-}
-
-static void set_la(struct recipe *r)
-{
-    r->reorient = 1;
-    r->crop = CROP_NONZERO;
-    r->channel[0].scale = SCALE_CROP;
-    r->patch[0] = r->patch[1] = 112;
-    r->patch[2] = 80;
-}
-
-static void set_ct(struct recipe *r)
-{
-    r->reorient = 1;
-    r->spacing_mm[0] = r->spacing_mm[1] = r->spacing_mm[2] = 1.0;
-    r->crop = CROP_BODY;
-    r->channel[0] = soft_tissue;
-    r->patch[0] = r->patch[1] = r->patch[2] = 96;
-}
-
-/* What recipe_choose() starts from. */
-static void set_auto(struct recipe *r)
-{
-    r->reorient = 1;
-    r->crop = CROP_NONZERO;
-    r->channel[0].clip = CLIP_PERCENTILES;
-    r->channel[0].low = 0.5; /* percent: spares the outliers that coils and implants make */
-    r->channel[0].high = 99.5;
-    r->channel[0].scale = SCALE_CROP;
-}
-
-static void set_none(struct recipe *r)
-{
-    (void)r;
-}
-
-static const char *const names[] = {
-    "auto", "la", "pancreas", "colon", "paper-la", "paper-pancreas", "paper-colon", "none", NULL};
-static void (*const setters[])(struct recipe *r) = {
-    set_auto, set_la, set_ct, set_ct, set_paper_la, set_paper_ct, set_paper_ct, set_none};
-
-const char *const *recipe_names(void)
-{
-    return names;
+    return i < N_RECIPES ? recipes[i].name : NULL;
 }
 
 int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan,
                  struct error *e)
 {
-    for (int i = 0; names[i]; i++) {
-        if (strcmp(name, names[i]) != 0)
+    char allowed[160] = "";
+    for (size_t i = 0, n = 0; i < N_RECIPES; i++) {
+        n += (size_t)snprintf(allowed + n, sizeof allowed - n, " %s", recipes[i].name);
+        if (strcmp(name, recipes[i].name) != 0)
             continue;
-        *out = (struct recipe){.seed = seed,
-                               .nan = nan,
-                               .align = ALIGN_CENTRED,
-                               .image_kind = RESAMPLE_SMOOTH,
-                               .label_kind = RESAMPLE_CLASSES,
-                               .channel = {as_is}};
-        memcpy(out->name, name, strlen(name) + 1);
-        setters[i](out);
+        *out = recipes[i];
+        out->seed = seed;
+        out->nan = nan;
         return 0;
     }
-    return fail(e, ERR_CONFIG, "C03",
-                "preset '%s', allowed auto, la, pancreas, colon, paper-la, "
-                "paper-pancreas, paper-colon, none",
-                name);
+    return fail(e, ERR_CONFIG, "C03", "preset '%s', allowed%s", name, allowed);
 }
 
 int recipe_needs_label(const struct recipe *r)

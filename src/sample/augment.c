@@ -59,33 +59,27 @@ static const struct {
     {"gamma", offsetof(struct augment_options, gamma), 0.1f, 10.0f},
 };
 
-static int is_probability(float p)
+static int check_number(const char *name, const char *what, float value, float least, float most,
+                        struct error *e)
 {
-    return p >= 0 && p <= 1; /* false for NaN */
+    if (value >= least && value <= most) return 0; /* false for NaN */
+    return fail(e, ERR_CONFIG, "C02", "augmentation %s: %s %g, allowed %g..%g", name, what,
+                (double)value, (double)least, (double)most);
 }
 
 int augment_check(const struct augment_options *o, struct error *e)
 {
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         const struct augment_range *r = (const void *)((const char *)o + ranges[i].offset);
-        if (!is_probability(r->p))
-            return fail(e, ERR_CONFIG, "C02", "augmentation %s: probability %g, allowed 0..1",
-                        ranges[i].name, (double)r->p);
-        if (r->p == 0) continue;
-        if (!(r->lo <= r->hi && r->lo >= ranges[i].least && r->hi <= ranges[i].most))
-            return fail(e, ERR_CONFIG, "C02",
-                        "augmentation %s: range %g..%g, allowed within %g..%g", ranges[i].name,
-                        (double)r->lo, (double)r->hi, (double)ranges[i].least,
-                        (double)ranges[i].most);
+        const char *name = ranges[i].name;
+        if (check_number(name, "probability", r->p, 0, 1, e) < 0) return -1;
+        if (r->p > 0 && (check_number(name, "lower end", r->lo, ranges[i].least, r->hi, e) < 0
+                         || check_number(name, "upper end", r->hi, r->lo, ranges[i].most, e) < 0))
+            return -1;
     }
-    if (!is_probability(o->mirror_p))
-        return fail(e, ERR_CONFIG, "C02", "augmentation mirror: probability %g, allowed 0..1",
-                    (double)o->mirror_p);
-    if (o->elastic.p > 0 && !(o->elastic_spacing >= 2 && o->elastic_spacing <= 1000))
-        return fail(e, ERR_CONFIG, "C02",
-                    "augmentation elastic: spacing %g voxels, allowed 2..1000",
-                    (double)o->elastic_spacing);
-    return 0;
+    if (check_number("mirror", "probability", o->mirror_p, 0, 1, e) < 0) return -1;
+    if (o->elastic.p == 0) return 0;
+    return check_number("elastic", "spacing", o->elastic_spacing, 2, 1000, e);
 }
 
 /* ---- choices --------------------------------------------------------------------------------- */
@@ -239,18 +233,12 @@ static void frame_init(struct frame *f, const struct augment_draw *d, const int 
         f->sign[a] = 1;
         f->base[a] = 0;
     }
-    /* One more quarter turn: what was q0 is now q1, what was q1 is now n1 - 1 - q0. */
-    for (int k = 0; k < d->turns; k++) {
-        int last = f->extent[1] - 1;
-        for (int a = 0; a < 2; a++) {
-            if (f->from[a] == 1) {
-                f->base[a] += f->sign[a] * last;
-                f->sign[a] = -f->sign[a];
-            }
-            f->from[a] = 1 - f->from[a];
-        }
-        f->extent[1] = f->extent[0];
-        f->extent[0] = last + 1;
+    for (int k = 0; k < d->turns; k++) { /* a quarter turn: exchange axes, reverse the first */
+        int n = f->extent[0];
+        f->extent[0] = f->extent[1];
+        f->extent[1] = n;
+        for (int a = 0; a < 2; a++) f->from[a] = 1 - f->from[a];
+        frame_flip(f, 0);
     }
     if (d->flip >= 0) frame_flip(f, d->flip);
     for (int a = 0; a < 3; a++)
@@ -316,65 +304,35 @@ void augment_apply(const struct patch *out, const struct augment_options *o,
 
 /* ---- working memory -------------------------------------------------------------------------- */
 
-/* What the options can need at most: patch buffer for filters, control grid for elastic. */
-struct need {
-    int filter, elastic;
-    float spacing; /* finest control grid asked for */
-};
-
-static struct need scratch_need(const struct augment_options *o, int n_options)
-{
-    struct need need = {0, 0, 1e9f};
-    for (int i = 0; i < n_options; i++) {
-        if (o[i].blur.p > 0 || o[i].zoom.p > 0) need.filter = 1;
-        if (o[i].elastic.p > 0) {
-            need.elastic = 1;
-            if (o[i].elastic_spacing < need.spacing) need.spacing = o[i].elastic_spacing;
-        }
-    }
-    return need;
-}
-
-static int scratch_fill(struct augment_scratch *s, struct need need, const int patch[3],
-                        int channels, struct error *e)
-{
-    size_t voxels = 1, controls = 3, axes = 0, longest = 0;
-    for (int a = 0; a < 3; a++) {
-        size_t n = (size_t)patch[a], k = 1;
-        if (need.elastic) k = (size_t)warp_controls(patch[a], need.spacing);
-        if (size_mul(&voxels, voxels, n) < 0 || size_mul(&controls, controls, k) < 0)
-            return fail(e, ERR_MEMORY, NULL, "a patch of %d x %d x %d voxels is too large",
-                        patch[0], patch[1], patch[2]);
-        axes += n;
-        if (n > longest) longest = n;
-    }
-    if (need.filter) {
-        s->patch = mem_alloc(e, voxels, (size_t)channels * sizeof(float));
-        s->tap_index = mem_alloc(e, longest, AUGMENT_MAX_TAPS * sizeof(int));
-        s->tap_weight = mem_alloc(e, longest, AUGMENT_MAX_TAPS * sizeof(float));
-        if (!s->patch || !s->tap_index || !s->tap_weight) return -1;
-    }
-    if (need.elastic) {
-        s->control = mem_alloc(e, controls, sizeof(float));
-        s->line = mem_alloc(e, (size_t)warp_controls(patch[2], need.spacing), 3 * sizeof(float));
-        s->shift = mem_alloc(e, (size_t)patch[2], 3 * sizeof(float));
-        s->spline = mem_alloc(e, axes, sizeof *s->spline);
-        if (!s->control || !s->line || !s->shift || !s->spline) return -1;
-    }
-    return 0;
-}
-
 int augment_scratch_new(struct augment_scratch **out, const struct augment_options *o,
                         int n_options, const int patch[3], int channels, struct error *e)
 {
     struct augment_scratch *s = mem_alloc(e, 1, sizeof *s);
+    size_t voxels = 1, controls = 3, longest = 0;
+    float spacing = 1e9f; /* of the finest control grid asked for */
     if (!s) return -1;
-    if (scratch_fill(s, scratch_need(o, n_options), patch, channels, e) < 0) {
-        augment_scratch_free(s);
-        return -1;
+    for (int i = 0; i < n_options; i++)
+        if (o[i].elastic.p > 0) spacing = fminf(spacing, o[i].elastic_spacing);
+    for (int a = 0; a < 3; a++) { /* a patch has at most 2^36 voxels: no overflow */
+        size_t n = (size_t)patch[a];
+        voxels *= n;
+        controls *= (size_t)warp_controls(patch[a], spacing);
+        longest = n > longest ? n : longest;
     }
-    *out = s;
-    return 0;
+    s->patch = mem_alloc(e, voxels, (size_t)channels * sizeof(float));
+    s->tap_index = mem_alloc(e, longest, AUGMENT_MAX_TAPS * sizeof(int));
+    s->tap_weight = mem_alloc(e, longest, AUGMENT_MAX_TAPS * sizeof(float));
+    s->control = mem_alloc(e, controls, sizeof(float));
+    s->line = mem_alloc(e, (size_t)warp_controls(patch[2], spacing), 3 * sizeof(float));
+    s->shift = mem_alloc(e, (size_t)patch[2], 3 * sizeof(float));
+    s->spline = mem_alloc(e, 3 * longest, sizeof *s->spline);
+    if (s->patch && s->tap_index && s->tap_weight && s->control && s->line && s->shift
+        && s->spline) {
+        *out = s;
+        return 0;
+    }
+    augment_scratch_free(s);
+    return -1;
 }
 
 void augment_scratch_free(struct augment_scratch *s)

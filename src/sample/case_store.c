@@ -1,45 +1,35 @@
 /* case_store.c - reading a split into memory.
  *
- * Two passes. The first reads headers only: shapes, channel counts, and the bytes all cases will
- * take, which are reported (and refused if over the limit) before the second pass loads voxels.
- * The second pass runs one case per item of the pool; every case has an error slot of its own, and
- * the failure of the first bad case in list order is the one returned, whatever thread met it.
+ * Two passes. The first reads headers only: channel counts, and the bytes all cases will take,
+ * which are reported (and refused if over the limit) before the second pass loads voxels. The
+ * second pass runs one case per item of the pool; every case has an error slot of its own, and the
+ * failure of the first bad case in list order is the one returned, whatever thread met it.
  */
 #include "sample/case_store.h"
 
-#include <limits.h>
 #include <string.h>
 
-/* ---- shapes and memory ----------------------------------------------------------------------- */
+#include "base/io.h"
 
-/* 32-bit voxel indices along an axis, 64-bit products: one axis of a case may have 2^20 voxels. */
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Voxel indices along an axis are 32 bits, products 64: one axis may have 2^20 voxels. */
 enum { CASE_MAX_EXTENT = 1 << 20 };
-
-/* Bytes of one case; -1 on overflow. */
-static int case_bytes(size_t *out, const int dims[3], int channels, enum case_kind kind,
-                      int has_mask)
-{
-    size_t voxel = (size_t)channels * sizeof(float) + (kind == CASE_LABELED ? sizeof(label_t) : 0)
-                 + (has_mask ? 1 : 0);
-    size_t n = voxel;
-    for (int a = 0; a < 3; a++)
-        if (size_mul(&n, n, (size_t)dims[a]) < 0) return -1;
-    *out = n;
-    return 0;
-}
 
 static size_t case_voxels(const struct stored_case *c)
 {
     return (size_t)c->dims[0] * (size_t)c->dims[1] * (size_t)c->dims[2];
 }
 
+static size_t voxel_bytes(const struct case_store *s, enum case_kind kind)
+{
+    return (size_t)s->channels * sizeof(float) + (kind == CASE_LABELED ? sizeof(label_t) : 0)
+         + (s->has_mask ? 1 : 0);
+}
+
 static int case_allocate(struct case_store *s, struct stored_case *c, enum case_kind kind,
                          struct error *e)
 {
-    size_t n;
-    if (case_bytes(&n, c->dims, s->channels, kind, s->has_mask) < 0)
-        return fail(e, ERR_MEMORY, NULL, "case %s: %d x %d x %d voxels overflow the address space",
-                    c->name, c->dims[0], c->dims[1], c->dims[2]);
     size_t voxels = case_voxels(c);
     c->image = mem_alloc(e, voxels, (size_t)s->channels * sizeof(float));
     if (!c->image) return -1;
@@ -65,27 +55,19 @@ struct stored_case *case_store_add(struct case_store *s, const char *name, const
     if (!grown) return NULL;
     s->cases = grown;
     struct stored_case *c = &grown[s->n_cases];
-    memset(c, 0, sizeof *c);
-    for (int a = 0; a < 3; a++) {
-        CHECK(dims[a] >= 1 && dims[a] <= CASE_MAX_EXTENT);
-        c->dims[a] = dims[a];
-        c->spacing_mm[a] = 1;
-    }
+    *c = (struct stored_case){.dims = {dims[0], dims[1], dims[2]}, .spacing_mm = {1, 1, 1}};
     if (!(c->name = mem_string(e, name)) || case_allocate(s, c, kind, e) < 0) {
         case_release(c);
         return NULL;
     }
-    size_t bytes = 0;
-    (void)case_bytes(&bytes, dims, s->channels, kind, s->has_mask);
-    s->bytes += bytes;
+    s->bytes += case_voxels(c) * voxel_bytes(s, kind);
     s->n_cases++;
-    if (kind == CASE_LABELED) s->n_labeled++;
+    s->n_labeled += kind == CASE_LABELED;
     return c;
 }
 
 void case_store_free(struct case_store *s)
 {
-    if (!s) return;
     for (int i = 0; i < s->n_cases; i++) case_release(&s->cases[i]);
     mem_free(s->cases);
     memset(s, 0, sizeof *s);
@@ -103,75 +85,67 @@ struct loading {
     struct error *error;           /* of each case; code 0 = loaded */
 };
 
+static enum case_kind kind_of(const struct case_store *s, int i)
+{
+    return i < s->n_labeled ? CASE_LABELED : CASE_UNLABELED;
+}
+
 /* Labelled cases of the split, then the others, each in list order. */
 static int choose_cases(struct loading *l, struct error *e)
 {
     const struct dataset *d = l->set;
-    l->from = mem_alloc(e, (size_t)d->n_cases, sizeof *l->from);
-    l->store->cases = mem_alloc(e, (size_t)d->n_cases, sizeof *l->store->cases);
-    if (!l->from || !l->store->cases) return -1;
-    for (int pass = 0; pass < 2; pass++) {
+    size_t n = (size_t)d->n_cases;
+    l->store->cases = mem_alloc(e, n, sizeof *l->store->cases);
+    l->from = mem_alloc(e, n, sizeof *l->from);
+    l->highest = mem_alloc(e, n, sizeof *l->highest);
+    l->error = mem_alloc(e, n, sizeof *l->error);
+    if (!l->store->cases || !l->from || !l->highest || !l->error) return -1;
+    for (int unlabeled = 0; unlabeled < 2; unlabeled++) {
+        l->store->n_labeled = l->store->n_cases * unlabeled;
         for (int i = 0; i < d->n_cases; i++) {
             const struct data_case *c = &d->cases[i];
-            if (c->split != l->options->split || (c->label == NULL) != (pass == 1)) continue;
-            l->from[l->store->n_cases++] = c;
+            if (c->split == l->options->split && (c->label == NULL) == unlabeled)
+                l->from[l->store->n_cases++] = c;
         }
-        if (pass == 0) l->store->n_labeled = l->store->n_cases;
     }
-    if (l->store->n_cases == 0)
-        return fail(e, ERR_DATA, "L01", "%s: no %s case", d->root,
-                    l->options->split == SPLIT_TRAIN ? "training" : "test");
-    return 0;
+    if (l->store->n_cases > 0) return 0;
+    return fail(e, ERR_DATA, "L01", "%s: no %s case", d->root,
+                l->options->split == SPLIT_TRAIN ? "training" : "test");
 }
 
-/* Shape and channel count of one case from the header of its first file. */
-static int measure_case(struct loading *l, int i, struct error *e)
+/* Shape and channel count of a case; the first case decides the count. */
+static int take_shape(struct loading *l, int i, const struct volume *v, struct error *e)
 {
-    const struct data_case *from = l->from[i];
     struct stored_case *c = &l->store->cases[i];
-    struct volume_request r = l->request;
-    struct volume v = {0};
-    r.part = VOLUME_HEADER_ONLY;
-    if (volume_read(&v, from->images[0], &r, e) < 0) return -1;
-    int64_t channels = from->n_images > 1 ? from->n_images : volume_channels(&v);
-    int result = -1;
+    long long channels = volume_channels(v);
     for (int a = 0; a < 3; a++) {
-        if (v.dims[a] > CASE_MAX_EXTENT) {
-            fail(e, ERR_DATA, NULL, "axis %d has %lld voxels, allowed %d", a, (long long)v.dims[a],
-                 CASE_MAX_EXTENT);
-            fail_in(e, from->images[0]);
-            goto out;
-        }
-        c->dims[a] = (int)v.dims[a];
-        c->spacing_mm[a] = v.geometry.spacing_mm[a];
+        if (v->dims[a] > CASE_MAX_EXTENT)
+            return fail(e, ERR_DATA, NULL, "axis %d has %lld voxels, allowed %d", a,
+                        (long long)v->dims[a], CASE_MAX_EXTENT);
+        c->dims[a] = (int)v->dims[a];
+        c->spacing_mm[a] = v->geometry.spacing_mm[a];
     }
-    if (i == 0) l->store->channels = channels > INT_MAX ? INT_MAX : (int)channels;
-    if (channels != l->store->channels) {
-        fail(e, ERR_DATA, "L14", "%lld channels, but %s has %d", (long long)channels,
-             l->from[0]->name, l->store->channels);
-        fail_in(e, from->images[0]);
-        goto out;
-    }
-    if (!(c->name = mem_string(e, from->name))) goto out;
-    result = 0;
-out:
-    volume_free(&v);
-    return result;
-}
-
-static enum case_kind kind_of(const struct case_store *s, int i)
-{
-    return i < s->n_labeled ? CASE_LABELED : CASE_UNLABELED;
+    if (l->store->channels == 0 && channels < CASE_MAX_EXTENT) l->store->channels = (int)channels;
+    if (channels != l->store->channels)
+        return fail(e, ERR_DATA, "L14", "%lld channels, but %s has %d", channels, l->from[0]->name,
+                    l->store->channels);
+    return 0;
 }
 
 /* Measures every case, adds up the memory, reports it and compares it with the limit. */
 static int measure_cases(struct loading *l, struct error *e)
 {
     struct case_store *s = l->store;
+    struct volume_request header = l->request;
+    header.part = VOLUME_HEADER_ONLY;
     for (int i = 0; i < s->n_cases; i++) {
+        struct volume v;
         size_t bytes;
-        if (measure_case(l, i, e) < 0) return -1;
-        if (case_bytes(&bytes, s->cases[i].dims, s->channels, kind_of(s, i), s->has_mask) < 0
+        if (dataset_load_image(&v, l->set, l->from[i], &header, e) < 0) return -1;
+        int bad = take_shape(l, i, &v, e);
+        volume_free(&v);
+        if (bad) return fail_in(e, l->from[i]->images[0]);
+        if (size_mul(&bytes, case_voxels(&s->cases[i]), voxel_bytes(s, kind_of(s, i))) < 0
             || size_add(&s->bytes, s->bytes, bytes) < 0)
             return fail(e, ERR_MEMORY, NULL, "%s: the cases do not fit into memory", l->set->root);
     }
@@ -196,125 +170,109 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* One channel, first axis fastest, into channel t of (d, h, w, c). */
-static void turn_channel(float *out, const float *in, const int n[3], int channels, int t)
+/* Items of `each` bytes, first axis fastest, to (d, h, w) with `step` bytes between them. */
+static inline void turn(void *out, size_t step, const void *in, size_t each, const int n[3])
 {
     for (int j = 0; j < n[1]; j++)
         for (int i0 = 0; i0 < n[0]; i0 += TILE)
             for (int k0 = 0; k0 < n[2]; k0 += TILE)
                 for (int i = i0; i < least(i0 + TILE, n[0]); i++)
-                    for (int k = k0; k < least(k0 + TILE, n[2]); k++)
-                        out[(((size_t)i * (size_t)n[1] + (size_t)j) * (size_t)n[2] + (size_t)k)
-                                * (size_t)channels + (size_t)t] =
-                            in[(size_t)i + (size_t)n[0] * ((size_t)j + (size_t)n[1] * (size_t)k)];
+                    for (int k = k0; k < least(k0 + TILE, n[2]); k++) {
+                        int64_t to = ((int64_t)i * n[1] + j) * n[2] + k;
+                        int64_t at = i + n[0] * (j + (int64_t)n[1] * k);
+                        memcpy((char *)out + (size_t)to * step,
+                               (const char *)in + (size_t)at * each, each);
+                    }
 }
 
-static void turn_label(label_t *out, const label_t *in, const int n[3])
-{
-    for (int j = 0; j < n[1]; j++)
-        for (int i0 = 0; i0 < n[0]; i0 += TILE)
-            for (int k0 = 0; k0 < n[2]; k0 += TILE)
-                for (int i = i0; i < least(i0 + TILE, n[0]); i++)
-                    for (int k = k0; k < least(k0 + TILE, n[2]); k++)
-                        out[((size_t)i * (size_t)n[1] + (size_t)j) * (size_t)n[2] + (size_t)k] =
-                            in[(size_t)i + (size_t)n[0] * ((size_t)j + (size_t)n[1] * (size_t)k)];
-}
-
-static int same_shape(const struct volume *v, const struct stored_case *c)
-{
-    return v->dims[0] == c->dims[0] && v->dims[1] == c->dims[1] && v->dims[2] == c->dims[2];
-}
-
-static int load_image(struct loading *l, int i, struct error *e)
+static int load_image(struct loading *l, int i, const struct volume *v, struct error *e)
 {
     struct stored_case *c = &l->store->cases[i];
-    struct volume v = {0};
-    float *channel = NULL;
-    int result = -1;
-    if (dataset_load_image(&v, l->set, l->from[i], &l->request, e) < 0) goto out;
-    if (!same_shape(&v, c) || volume_channels(&v) != l->store->channels) {
-        fail(e, ERR_DATA, "L13", "the file changed while it was being loaded");
-        fail_in(e, l->from[i]->images[0]);
-        goto out;
-    }
+    size_t step = (size_t)l->store->channels * sizeof(float);
     for (int t = 0; t < l->store->channels; t++) {
-        if (volume_floats(&channel, &v, t, l->options->nan, e) < 0) {
-            fail_in(e, l->from[i]->images[0]);
-            goto out;
-        }
-        turn_channel(c->image, channel, c->dims, l->store->channels, t);
+        float *channel;
+        if (volume_floats(&channel, v, t, l->options->nan, e) < 0)
+            return fail_in(e, l->from[i]->images[0]);
+        turn(c->image + t, step, channel, sizeof(float), c->dims);
         mem_free(channel);
-        channel = NULL;
     }
-    result = 0;
-out:
-    mem_free(channel);
-    volume_free(&v);
-    return result;
+    return 0;
 }
 
-static int load_label(struct loading *l, int i, struct error *e)
+static int load_label(struct loading *l, int i, const struct volume *image, struct error *e)
+{
+    const struct data_case *from = l->from[i];
+    struct stored_case *c = &l->store->cases[i];
+    struct volume v;
+    int declared = l->set->n_classes;
+    if (dataset_load_label(&v, l->set, from, &l->request, e) < 0) return -1;
+    int result = dataset_match_grids(l->set, from, image, &v, e);
+    if (result == 0) turn(c->label, sizeof(label_t), v.data, sizeof(label_t), c->dims);
+    volume_free(&v);
+    for (size_t n = case_voxels(c), at = 0; result == 0 && at < n; at++)
+        if (c->label[at] > l->highest[i]) l->highest[i] = c->label[at];
+    if (result < 0 || declared == 0 || l->highest[i] < declared) return result;
+    fail(e, ERR_DATA, "L04", "label %d, allowed 0..%d", l->highest[i], declared - 1);
+    return fail_in(e, from->label);
+}
+
+/* A mask that `falx prepare` kept. */
+static int read_mask(struct stored_case *c, const char *path, const struct volume_request *r,
+                     struct error *e)
+{
+    struct volume v;
+    if (volume_read(&v, path, r, e) < 0) return -1;
+    int fits = v.dtype == DTYPE_U8;
+    for (int a = 0; a < 3; a++) fits &= v.dims[a] == c->dims[a];
+    if (fits) turn(c->mask, 1, v.data, 1, c->dims);
+    volume_free(&v);
+    for (size_t at = 0; at < case_voxels(c); at++) c->mask[at] = c->mask[at] != 0;
+    if (fits) return 0;
+    fail(e, ERR_DATA, "L02", "a mask must be uint8 and have the image's shape");
+    return fail_in(e, path);
+}
+
+static int load_mask(struct loading *l, int i, struct error *e)
 {
     struct stored_case *c = &l->store->cases[i];
-    const char *path = l->from[i]->label;
-    struct volume v = {0};
-    label_t *label = NULL;
-    int result = -1, declared = l->set->n_classes;
-    if (dataset_load_label(&v, l->set, l->from[i], &l->request, e) < 0) goto out;
-    if (!same_shape(&v, c)) {
-        fail(e, ERR_DATA, "L02", "%lld x %lld x %lld voxels, its image has %d x %d x %d",
-             (long long)v.dims[0], (long long)v.dims[1], (long long)v.dims[2], c->dims[0],
-             c->dims[1], c->dims[2]);
-        fail_in(e, path);
-        goto out;
+    size_t n = case_voxels(c), step = (size_t)l->store->channels;
+    int field = l->options->mask == CASE_MASK_FIELD;
+    if (field && l->set->layout == LAYOUT_PREPARED) {
+        char *path = mem_format(e, "%s/masks/%s.nii.gz", l->set->root, l->from[i]->name);
+        int kept = path && io_exists(path);
+        int result = !path ? -1 : kept ? read_mask(c, path, &l->request, e) : 0;
+        mem_free(path);
+        if (result < 0 || kept) return result;
     }
-    if (volume_labels(&label, &l->highest[i], &v, e) < 0) {
-        fail_in(e, path);
-        goto out;
-    }
-    if (declared > 0 && l->highest[i] >= declared) {
-        fail(e, ERR_DATA, "L04", "label %d, allowed 0..%d", l->highest[i], declared - 1);
-        fail_in(e, path);
-        goto out;
-    }
-    turn_label(c->label, label, c->dims);
-    result = 0;
-out:
-    mem_free(label);
-    volume_free(&v);
-    return result;
+    float darkest = c->image[0];
+    for (size_t v = 0; v < n; v++)
+        if (c->image[v * step] < darkest) darkest = c->image[v * step];
+    for (size_t v = 0; v < n; v++) c->mask[v] = !field || c->image[v * step] > darkest;
+    return 0;
 }
 
-static void fill_mask(struct stored_case *c, enum case_mask kind, int channels)
-{
-    size_t n = case_voxels(c), step = (size_t)channels;
-    float least_value = c->image[0];
-    for (size_t v = 0; v < n; v++)
-        if (c->image[v * step] < least_value) least_value = c->image[v * step];
-    for (size_t v = 0; v < n; v++)
-        c->mask[v] = kind == CASE_MASK_INSIDE || c->image[v * step] > least_value;
-}
-
+/* The shape is taken again, from the volume itself: a file may have changed since. */
 static void load_case(void *arg, int64_t item)
 {
     struct loading *l = arg;
     int i = (int)item;
     struct stored_case *c = &l->store->cases[i];
     struct error *e = &l->error[i];
-    if (case_allocate(l->store, c, kind_of(l->store, i), e) < 0) return;
-    if (load_image(l, i, e) < 0) return;
-    if (c->label && load_label(l, i, e) < 0) return;
-    if (c->mask) fill_mask(c, l->options->mask, l->store->channels);
+    struct volume image;
+    if (dataset_load_image(&image, l->set, l->from[i], &l->request, e) < 0) return;
+    if (take_shape(l, i, &image, e) < 0)
+        fail_in(e, l->from[i]->images[0]);
+    else if ((c->name = mem_string(e, l->from[i]->name))
+             && case_allocate(l->store, c, kind_of(l->store, i), e) == 0
+             && load_image(l, i, &image, e) == 0
+             && (!c->label || load_label(l, i, &image, e) == 0) && c->mask)
+        (void)load_mask(l, i, e);
+    volume_free(&image);
 }
 
 static int load_cases(struct loading *l, struct error *e)
 {
     struct case_store *s = l->store;
-    l->highest = mem_alloc(e, (size_t)s->n_cases, sizeof *l->highest);
-    l->error = mem_alloc(e, (size_t)s->n_cases, sizeof *l->error);
-    if (!l->highest || !l->error) return -1;
-    l->request.part = VOLUME_ALL;
-    l->request.report = NULL; /* it has no lock; `falx check` tells warnings */
     pool_run(l->options->pool, s->n_cases, load_case, l);
     s->n_classes = l->set->n_classes;
     for (int i = 0; i < s->n_cases; i++) {
@@ -331,15 +289,13 @@ int case_store_load(struct case_store *out, const struct dataset *d,
                     const struct case_store_options *o, struct error *e)
 {
     struct loading l = {.store = out, .set = d, .options = o};
-    int result = -1;
     memset(out, 0, sizeof *out);
     out->has_mask = o->mask != CASE_MASK_NONE;
     if (o->request) l.request = *o->request;
-    if (choose_cases(&l, e) < 0) goto out;
-    if (measure_cases(&l, e) < 0) goto out;
-    if (load_cases(&l, e) < 0) goto out;
-    result = 0;
-out:
+    l.request.report = NULL; /* it has no lock; `falx check` tells warnings */
+    int result = choose_cases(&l, e);
+    if (result == 0) result = measure_cases(&l, e);
+    if (result == 0) result = load_cases(&l, e);
     mem_free(l.from);
     mem_free(l.highest);
     mem_free(l.error);

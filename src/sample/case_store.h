@@ -36,8 +36,9 @@ struct case_store {
 /* Which voxels the covariance of the logits is trained on; padding is never among them. */
 enum case_mask {
     CASE_MASK_NONE,
-    CASE_MASK_INSIDE,   /* every voxel of the case (Pancreas) */
-    CASE_MASK_ABOVE_MIN /* voxels brighter than the darkest of channel 0 (LA: the scan's field) */
+    CASE_MASK_INSIDE, /* every voxel of the case (Pancreas) */
+    CASE_MASK_FIELD   /* the scan's field (LA): masks/ of a prepared set that has them, else voxels
+                       * brighter than the darkest of channel 0 */
 };
 
 struct case_store_options {

@@ -41,7 +41,7 @@ struct sampler {
     uint64_t groups; /* batches in an epoch */
 
     struct batch *ring; /* depth of them */
-    size_t bytes;
+    size_t patch_voxels;
     struct worker *worker;
     int n_workers, n_started; /* threads = 0: one worker, none started */
 
@@ -80,26 +80,25 @@ static int choose_case(const struct sampler *s, uint64_t step, int slot, int *or
     int width = stream == SAMPLER_LABELED ? s->o.n_labeled : s->o.n_unlabeled;
     int column = stream == SAMPLER_LABELED ? slot : slot - s->o.n_labeled;
     const struct pool_range *pool = &s->pool[stream];
-    uint64_t epoch = step / s->groups, n = (uint64_t)pool->n;
     uint64_t position = step % s->groups * (uint64_t)width + (uint64_t)column;
-    permutation(order, pool->n, s->o.seed, epoch, stream, position / n);
+    uint64_t n = (uint64_t)pool->n;
+    permutation(order, pool->n, s->o.seed, step / s->groups, stream, position / n);
     return pool->first + order[position % n];
 }
 
 static void fill_slot(struct sampler *s, struct worker *w, struct batch *b, uint64_t step, int slot)
 {
     struct sample *sample = &b->sample[slot];
-    memset(sample, 0, sizeof *sample);
+    memset(sample, 0, sizeof *sample); /* padding bytes too: equal samples are equal bytes */
     sample->stream = slot < s->o.n_labeled ? SAMPLER_LABELED : SAMPLER_UNLABELED;
     sample->case_index = choose_case(s, step, slot, w->order);
     const struct stored_case *c = &s->store->cases[sample->case_index];
     const struct augment_options *o = &s->o.augment[sample->stream];
-    sample->has_label = c->label != NULL;
     const struct augment_key key = {s->o.seed, step, (uint32_t)slot};
+    sample->has_label = c->label != NULL;
     augment_draw(&sample->draw, o, c, b->dims, &key);
 
-    size_t voxels = (size_t)b->dims[0] * (size_t)b->dims[1] * (size_t)b->dims[2];
-    size_t at = (size_t)slot * voxels;
+    size_t at = (size_t)slot * s->patch_voxels;
     struct patch p = {{b->dims[0], b->dims[1], b->dims[2]}, b->channels,
                       b->image + at * (size_t)b->channels, b->label + at,
                       b->mask ? b->mask + at : NULL};
@@ -107,16 +106,6 @@ static void fill_slot(struct sampler *s, struct worker *w, struct batch *b, uint
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
-
-static void lock(struct sampler *s)
-{
-    CHECK(pthread_mutex_lock(&s->lock) == 0);
-}
-
-static void unlock(struct sampler *s)
-{
-    CHECK(pthread_mutex_unlock(&s->lock) == 0);
-}
 
 static int has_room(const struct sampler *s)
 {
@@ -136,9 +125,9 @@ static void work_once(struct sampler *s, struct worker *w)
         s->fill++;
     }
     s->busy++;
-    unlock(s);
+    pthread_mutex_unlock(&s->lock);
     fill_slot(s, w, b, step, slot);
-    lock(s);
+    pthread_mutex_lock(&s->lock);
     s->busy--;
     if (++s->done[place] == b->n || s->busy == 0) pthread_cond_broadcast(&s->ready);
 }
@@ -147,12 +136,12 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct sampler *s = w->sampler;
-    lock(s);
+    pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         if (has_room(s)) work_once(s, w);
         else pthread_cond_wait(&s->work, &s->lock);
     }
-    unlock(s);
+    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -173,7 +162,7 @@ static int start_threads(struct sampler *s, struct error *e)
 
 const struct batch *sampler_next(struct sampler *s)
 {
-    lock(s);
+    pthread_mutex_lock(&s->lock);
     if (s->lent) {
         s->held++;
         pthread_cond_broadcast(&s->work);
@@ -185,14 +174,14 @@ const struct batch *sampler_next(struct sampler *s)
         if (s->n_started == 0) work_once(s, &s->worker[0]);
         else pthread_cond_wait(&s->ready, &s->lock);
     }
-    unlock(s);
+    pthread_mutex_unlock(&s->lock);
     return b;
 }
 
 /* Stops the hand-out, waits for slots in flight, and begins anew with an empty ring. */
 void sampler_seek(struct sampler *s, uint64_t step)
 {
-    lock(s);
+    pthread_mutex_lock(&s->lock);
     if (step != s->held + (uint64_t)s->lent) { /* else it is the step that comes next anyway */
         s->paused = 1;
         while (s->busy > 0) pthread_cond_wait(&s->ready, &s->lock);
@@ -202,13 +191,7 @@ void sampler_seek(struct sampler *s, uint64_t step)
         s->paused = 0;
         pthread_cond_broadcast(&s->work);
     }
-    unlock(s);
-}
-
-const struct batch *sampler_at(struct sampler *s, uint64_t step)
-{
-    sampler_seek(s, step);
-    return sampler_next(s);
+    pthread_mutex_unlock(&s->lock);
 }
 
 uint64_t sampler_steps_per_epoch(const struct sampler *s)
@@ -218,7 +201,9 @@ uint64_t sampler_steps_per_epoch(const struct sampler *s)
 
 size_t sampler_bytes(const struct sampler *s)
 {
-    return s->bytes;
+    size_t voxel = (size_t)s->store->channels * sizeof(float) + sizeof(label_t);
+    if (s->store->has_mask) voxel++;
+    return (size_t)s->o.depth * (size_t)s->ring[0].n * s->patch_voxels * voxel;
 }
 
 /* ---- birth and end --------------------------------------------------------------------------- */
@@ -234,11 +219,10 @@ static int check_options(const struct sampler_options *o, struct error *e)
         if (o->patch[a] < 1 || o->patch[a] > MAX_PATCH)
             return fail(e, ERR_CONFIG, "C03", "patch of %d x %d x %d voxels, allowed 1..%d each",
                         o->patch[0], o->patch[1], o->patch[2], MAX_PATCH);
-    if (o->threads < 0 || o->threads > MAX_THREADS)
-        return fail(e, ERR_CONFIG, "C02", "%d sampler threads, allowed 0..%d", o->threads,
-                    MAX_THREADS);
-    if (o->depth < 2 || o->depth > MAX_DEPTH)
-        return fail(e, ERR_CONFIG, "C02", "%d batches ahead, allowed 2..%d", o->depth, MAX_DEPTH);
+    if (o->threads < 0 || o->threads > MAX_THREADS || o->depth < 2 || o->depth > MAX_DEPTH)
+        return fail(e, ERR_CONFIG, "C02",
+                    "%d sampler threads and %d batches ahead, allowed 0..%d and 2..%d", o->threads,
+                    o->depth, MAX_THREADS, MAX_DEPTH);
     for (int i = 0; i < SAMPLER_STREAMS; i++)
         if (augment_check(&o->augment[i], e) < 0) return -1;
     return 0;
@@ -275,51 +259,42 @@ static int make_batch(struct batch *b, const struct sampler *s, struct error *e)
     b->n = s->o.n_labeled + s->o.n_unlabeled;
     b->n_labeled = s->o.n_labeled;
     b->channels = s->store->channels;
-    size_t voxels = (size_t)b->n; /* <= 2^12 slots of 2^36 voxels */
-    for (int a = 0; a < 3; a++) {
-        b->dims[a] = s->o.patch[a];
-        voxels *= (size_t)b->dims[a];
-    }
-    size_t each;
-    if (size_mul(&each, (size_t)b->channels, sizeof(float)) < 0)
-        return fail(e, ERR_MEMORY, NULL, "%d channels are too many", b->channels);
-    b->image = mem_alloc(e, voxels, each);
-    if (!b->image || !(b->label = mem_alloc(e, voxels, sizeof(label_t)))) return -1;
-    if (s->store->has_mask && !(b->mask = mem_alloc(e, voxels, 1))) return -1;
-    return (b->sample = mem_alloc(e, (size_t)b->n, sizeof *b->sample)) ? 0 : -1;
+    memcpy(b->dims, s->o.patch, sizeof b->dims);
+    size_t voxels = (size_t)b->n * s->patch_voxels; /* <= 2^12 slots of 2^36 voxels */
+    b->image = mem_alloc(e, voxels, (size_t)b->channels * sizeof(float));
+    b->label = mem_alloc(e, voxels, sizeof(label_t));
+    b->sample = mem_alloc(e, (size_t)b->n, sizeof *b->sample);
+    if (!b->image || !b->label || !b->sample) return -1;
+    return s->store->has_mask && !(b->mask = mem_alloc(e, voxels, 1)) ? -1 : 0;
 }
 
 static int make_ring(struct sampler *s, struct error *e)
 {
+    s->patch_voxels = (size_t)s->o.patch[0] * (size_t)s->o.patch[1] * (size_t)s->o.patch[2];
     s->ring = mem_alloc(e, (size_t)s->o.depth, sizeof *s->ring);
     s->done = mem_alloc(e, (size_t)s->o.depth, sizeof *s->done);
     if (!s->ring || !s->done) return -1;
     for (int i = 0; i < s->o.depth; i++)
         if (make_batch(&s->ring[i], s, e) < 0) return -1;
-    size_t voxel = (size_t)s->store->channels * sizeof(float) + sizeof(label_t)
-                 + (s->store->has_mask ? 1 : 0);
-    s->bytes = (size_t)s->o.depth * (size_t)s->ring[0].n * voxel;
-    for (int a = 0; a < 3; a++) s->bytes *= (size_t)s->o.patch[a];
     report_line(s->o.report, REPORT_NOTE, NULL, NULL, "batches: %d of %d + %d patches, %.1f MiB",
-                s->o.depth, s->o.n_labeled, s->o.n_unlabeled, (double)s->bytes / 1048576.0);
+                s->o.depth, s->o.n_labeled, s->o.n_unlabeled,
+                (double)sampler_bytes(s) / 1048576.0);
     return 0;
 }
 
 static int make_workers(struct sampler *s, struct error *e)
 {
-    int most = s->store->n_cases;
     s->n_workers = s->o.threads > 0 ? s->o.threads : 1;
     s->worker = mem_alloc(e, (size_t)s->n_workers, sizeof *s->worker);
-    if (!s->worker) return -1;
-    for (int i = 0; i < s->n_workers; i++) {
+    for (int i = 0; s->worker && i < s->n_workers; i++) {
         struct worker *w = &s->worker[i];
         w->sampler = s;
-        if (!(w->order = mem_alloc(e, (size_t)most, sizeof *w->order))) return -1;
-        if (augment_scratch_new(&w->scratch, s->o.augment, SAMPLER_STREAMS, s->o.patch,
-                                s->store->channels, e) < 0)
+        w->order = mem_alloc(e, (size_t)s->store->n_cases, sizeof *w->order);
+        if (!w->order || augment_scratch_new(&w->scratch, s->o.augment, SAMPLER_STREAMS, s->o.patch,
+                                             s->store->channels, e) < 0)
             return -1;
     }
-    return 0;
+    return s->worker ? 0 : -1;
 }
 
 int sampler_new(struct sampler **out, const struct case_store *store,
@@ -342,27 +317,24 @@ int sampler_new(struct sampler **out, const struct case_store *store,
     return 0;
 }
 
-static void free_batch(struct batch *b)
-{
-    mem_free(b->image);
-    mem_free(b->label);
-    mem_free(b->mask);
-    mem_free(b->sample);
-}
-
 void sampler_free(struct sampler *s)
 {
     if (!s) return;
-    lock(s);
+    pthread_mutex_lock(&s->lock);
     s->stop = 1;
     pthread_cond_broadcast(&s->work);
-    unlock(s);
+    pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->n_started; i++) pthread_join(s->worker[i].thread, NULL);
     for (int i = 0; s->worker && i < s->n_workers; i++) {
         mem_free(s->worker[i].order);
         augment_scratch_free(s->worker[i].scratch);
     }
-    for (int i = 0; s->ring && i < s->o.depth; i++) free_batch(&s->ring[i]);
+    for (int i = 0; s->ring && i < s->o.depth; i++) {
+        mem_free(s->ring[i].image);
+        mem_free(s->ring[i].label);
+        mem_free(s->ring[i].mask);
+        mem_free(s->ring[i].sample);
+    }
     mem_free(s->worker);
     mem_free(s->ring);
     mem_free(s->done);

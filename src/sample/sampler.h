@@ -66,8 +66,6 @@ void sampler_free(struct sampler *s); /* ends its threads; NULL is fine */
 const struct batch *sampler_next(struct sampler *s);
 /* The next batch will be that of `step`. Takes back the borrowed batch. */
 void sampler_seek(struct sampler *s, uint64_t step);
-/* The batch of any step: seek and next. */
-const struct batch *sampler_at(struct sampler *s, uint64_t step);
 
 uint64_t sampler_steps_per_epoch(const struct sampler *s);
 size_t sampler_bytes(const struct sampler *s); /* of the ring */

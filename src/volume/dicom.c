@@ -1,6 +1,6 @@
 /* dicom.c - a DICOM series as a volume, through the program dcm2niix.
  *
- *     folder -> headers checked by us (dicom_series.h) -> links 00001.dcm ... in a private folder
+ *     folder -> headers checked by us (dicom.h) -> links 00001.dcm ... in a private folder
  *            -> dcm2niix under limits -> one NIfTI file there -> our NIfTI reader -> folder removed
  *
  * The converter sees only files that passed the checks, under names of our own: no text of a header
@@ -16,8 +16,7 @@
 
 #include "base/child.h"
 #include "base/io.h"
-#include "volume/dicom_series.h"
-#include "volume/volume.h"
+#include "volume/dicom.h"
 
 enum {
     BASE_SECONDS = 10,     /* start and folder scan, generously */
@@ -173,10 +172,8 @@ static int fill_gaps(struct volume *v, const struct dicom_series *d, struct erro
 static int read_output(struct volume *out, const char *file, const struct dicom_series *d,
                        const struct volume_request *r, struct error *e)
 {
-    struct volume_request inner = {.part = r ? r->part : VOLUME_ALL};
+    struct volume_request inner = {.part = r->part, .limits = r->limits};
     struct source *s;
-    if (r)
-        inner.limits = r->limits;
     if (source_open(&s, file, e) < 0)
         return -1;
     int rc = volume_read_source(out, s, &inner, e);
@@ -202,12 +199,10 @@ static int convert(struct volume *out, const struct dicom_series *d, const struc
         return -1;
     in = path_join(e, home, "in");
     made = path_join(e, home, "out");
-    if (!in || !made || io_make_folders(in, e) < 0 || io_make_folders(made, e) < 0 ||
-        link_slices(in, d, e) < 0 || run_converter(home, in, made, d, e) < 0 ||
-        find_output(&file, made, e) < 0 || read_output(out, file, d, r, e) < 0)
-        goto out;
-    rc = 0;
-out:
+    if (in && made && io_make_folders(in, e) == 0 && io_make_folders(made, e) == 0 &&
+        link_slices(in, d, e) == 0 && run_converter(home, in, made, d, e) == 0 &&
+        find_output(&file, made, e) == 0)
+        rc = read_output(out, file, d, r, e);
     io_remove_tree(home);
     mem_free(home);
     mem_free(in);
@@ -216,20 +211,13 @@ out:
     return rc;
 }
 
-int dicom_read_folder(struct volume *out, const char *folder, const struct volume_request *r,
-                      struct error *e)
+int dicom_read(struct volume *out, const char *path, const struct volume_request *r,
+               struct error *e)
 {
     struct dicom_series d;
-    if (dicom_series_collect(&d, folder, e) < 0)
+    if (dicom_series_read(&d, path, r, e) < 0)
         return -1;
-    int rc = dicom_series_check(&d, r, e);
-    if (rc == 0)
-        rc = convert(out, &d, r, e);
-    if (rc == 0)
-        dicom_series_report(&d, folder, r ? r->report : NULL);
+    int rc = convert(out, &d, r, e);
     dicom_series_free(&d);
-    if (rc == 0)
-        return 0;
-    volume_free(out);
-    return fail_in(e, folder);
+    return rc < 0 ? fail_in(e, path) : 0;
 }

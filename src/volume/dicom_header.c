@@ -13,8 +13,9 @@
  * walk ends whatever the bytes are. Values are looked at only on the outermost level and only for
  * known tags, through one small buffer: memory does not depend on the file.
  */
-#include "volume/dicom_header.h"
+#include "volume/dicom.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ enum { VALUE_BYTES = 256 }; /* longest value of interest: ImageType; six decimal
 #define TAG_ITEM TAG(0xFFFE, 0xE000)
 #define TAG_ITEM_END TAG(0xFFFE, 0xE00D)
 #define TAG_SEQUENCE_END TAG(0xFFFE, 0xE0DD)
+#define TAG_FRAMES TAG(0x0028, 0x0008)
 #define TAG_PIXELS TAG(0x7FE0, 0x0010)
 
 struct walk {
@@ -34,7 +36,6 @@ struct walk {
     int after_pixels;     /* the pixels of the outermost level have been passed */
     unsigned char tag[4]; /* first tag behind the meta header: read, but not yet understood */
     int has_tag;
-    char patient_id[VALUE_BYTES], patient_name[VALUE_BYTES];
 };
 
 struct element {
@@ -56,17 +57,27 @@ static uint32_t get32(const unsigned char *p, int big)
     return big ? get16(p, 1) << 16 | get16(p + 2, 1) : get16(p + 2, 0) << 16 | get16(p, 0);
 }
 
-static int refuse(const struct element *el, const char *id, const char *what, struct error *e)
+PRINTF(4, 5)
+static int refuse(const struct element *el, const char *id, struct error *e, const char *fmt, ...)
 {
+    char what[80];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
     return fail(e, ERR_DATA, id, "element (%04X,%04X) at byte %llu: %s", el->tag >> 16,
                 el->tag & 0xFFFF, (unsigned long long)el->at, what);
 }
 
-static int refuse_length(const struct element *el, uint64_t left, struct error *e)
+/* The element's length: even, and no more than the bytes left to its container. */
+static int check_length(const struct element *el, uint64_t left, struct error *e)
 {
-    char what[80];
-    snprintf(what, sizeof what, "length %u, %llu bytes left", el->length, (unsigned long long)left);
-    return refuse(el, "D02", what, e);
+    if (el->length % 2 != 0)
+        return refuse(el, "D02", e, "odd length %u", el->length);
+    if (el->length > left)
+        return refuse(el, "D02", e, "length %u, %llu bytes left", el->length,
+                      (unsigned long long)left);
+    return 0;
 }
 
 /* Bytes left up to `end`, an offset in the file. */
@@ -80,24 +91,14 @@ static int take(struct walk *w, void *out, size_t n, uint64_t end, const struct 
                 struct error *e)
 {
     if (left_until(w, end) < n)
-        return refuse(el, "D02", "ends inside an element", e);
+        return refuse(el, "D02", e, "ends inside an element");
     return source_read(w->s, out, n, e);
 }
 
 /* ---- one element head ------------------------------------------------------------------------ */
 
-static int is_long_vr(const char *vr)
+static int is_in(const char *list, const char *vr)
 {
-    static const char list[] = "OB OD OF OL OV OW SQ SV UC UN UR UT UV ";
-    for (const char *p = list; *p; p += 3)
-        if (p[0] == vr[0] && p[1] == vr[1])
-            return 1;
-    return 0;
-}
-
-static int is_short_vr(const char *vr)
-{
-    static const char list[] = "AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US ";
     for (const char *p = list; *p; p += 3)
         if (p[0] == vr[0] && p[1] == vr[1])
             return 1;
@@ -108,22 +109,19 @@ static int is_short_vr(const char *vr)
 static int read_explicit(struct element *el, struct walk *w, int big, uint64_t end, struct error *e)
 {
     unsigned char b[4];
-    char what[64];
     if (take(w, b, 4, end, el, e) < 0)
         return -1;
-    el->vr[0] = (char)b[0];
-    el->vr[1] = (char)b[1];
-    if (is_short_vr(el->vr)) {
+    memcpy(el->vr, b, 2);
+    if (is_in("AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US ", el->vr)) {
         el->length = get16(b + 2, big);
         return 0;
     }
     /* PS3.5 7.1.2: VRs of later editions have the long form; anything else is damage */
-    int known = is_long_vr(el->vr),
-        letters = b[0] >= 'A' && b[0] <= 'Z' && b[1] >= 'A' && b[1] <= 'Z';
-    if (!known && (el->tag >> 16 == 2 || !letters)) {
-        snprintf(what, sizeof what, "unknown VR 0x%02X%02X", b[0], b[1]);
-        return refuse(el, el->tag >> 16 == 2 ? "D04" : "D02", what, e);
-    }
+    int known = is_in("OB OD OF OL OV OW SQ SV UC UN UR UT UV ", el->vr);
+    int letters = b[0] >= 'A' && b[0] <= 'Z' && b[1] >= 'A' && b[1] <= 'Z';
+    if (!known && (el->tag >> 16 == 2 || !letters))
+        return refuse(el, el->tag >> 16 == 2 ? "D04" : "D02", e, "unknown VR 0x%02X%02X", b[0],
+                      b[1]);
     if (take(w, b, 4, end, el, e) < 0)
         return -1;
     el->length = get32(b, big);
@@ -200,112 +198,97 @@ static int parse_numbers(double *out, int n, const char *text)
     return n;
 }
 
-static int set_uid(char out[DICOM_UID], const struct element *el, const char *text, struct error *e)
+/* Values of interest, where in struct dicom_header they go and how. */
+enum kind {
+    KIND_SHORT, /* two bytes to an int */
+    KIND_UID,   /* text to a char[DICOM_UID] */
+    KIND_REALS, /* n numbers to doubles; 1 or 0 to the int at `has` */
+    KIND_COUNT, /* one number to an int64_t */
+    KIND_HASH,  /* of the text, to a uint64_t */
+    KIND_WORD   /* 1 to an int if the text has the word */
+};
+#define AT(field) offsetof(struct dicom_header, field)
+static const struct field {
+    uint32_t tag;
+    enum kind kind;
+    size_t at, has;
+    int n;
+    const char *word;
+} fields[] = {
+    {TAG(0x0002, 0x0010), KIND_UID, AT(transfer_syntax), 0, 0, NULL},
+    {TAG(0x0008, 0x0008), KIND_WORD, AT(is_localizer), 0, 0, "LOCALIZER"},  /* ImageType */
+    {TAG(0x0008, 0x0060), KIND_WORD, AT(is_segmentation), 0, 0, "SEG"},     /* Modality */
+    {TAG(0x0010, 0x0010), KIND_HASH, AT(patient_name), 0, 0, NULL},
+    {TAG(0x0010, 0x0020), KIND_HASH, AT(patient_id), 0, 0, NULL},
+    {TAG(0x0020, 0x000E), KIND_UID, AT(series), 0, 0, NULL},
+    {TAG(0x0020, 0x0013), KIND_COUNT, AT(instance), 0, 0, NULL},
+    {TAG(0x0020, 0x0032), KIND_REALS, AT(position), AT(has_position), 3, NULL},
+    {TAG(0x0020, 0x0037), KIND_REALS, AT(orientation), AT(has_orientation), 6, NULL},
+    {TAG(0x0020, 0x0052), KIND_UID, AT(frame), 0, 0, NULL},
+    {TAG(0x0028, 0x0002), KIND_SHORT, AT(samples), 0, 0, NULL},
+    {TAG_FRAMES, KIND_COUNT, AT(frames), 0, 0, NULL},
+    {TAG(0x0028, 0x0010), KIND_SHORT, AT(rows), 0, 0, NULL},
+    {TAG(0x0028, 0x0011), KIND_SHORT, AT(columns), 0, 0, NULL},
+    {TAG(0x0028, 0x0030), KIND_REALS, AT(spacing), AT(has_spacing), 2, NULL},
+    {TAG(0x0028, 0x0100), KIND_SHORT, AT(bits_allocated), 0, 0, NULL},
+    {TAG(0x0028, 0x0101), KIND_SHORT, AT(bits_stored), 0, 0, NULL},
+};
+
+static int keep_short(void *to, struct walk *w, const struct element *el, struct error *e)
 {
-    if (strlen(text) >= DICOM_UID)
-        return refuse(el, "D02", "UID of more than 64 characters", e);
-    memcpy(out, text, strlen(text) + 1);
+    unsigned char b[2];
+    if (el->length != 2)
+        return source_skip(w->s, el->length, e);
+    if (source_read(w->s, b, 2, e) < 0)
+        return -1;
+    *(int *)to = (int)get16(b, w->big_endian);
     return 0;
 }
 
-/* Text values of interest. */
-static int keep_text(struct walk *w, const struct element *el, const char *text, struct error *e)
+static int keep_text(char *base, const struct field *f, const struct element *el, const char *text,
+                     struct error *e)
 {
-    struct dicom_header *h = w->h;
-    double x[6];
-    switch (el->tag) {
-    case TAG(0x0002, 0x0010):
-        return set_uid(h->transfer_syntax, el, text, e);
-    case TAG(0x0008, 0x0008):
-        h->is_localizer = strstr(text, "LOCALIZER") != NULL;
+    void *to = base + f->at;
+    double x = 0.0;
+    switch (f->kind) {
+    case KIND_SHORT:
         break;
-    case TAG(0x0008, 0x0016):
-        return set_uid(h->sop_class, el, text, e);
-    case TAG(0x0008, 0x0018):
-        return set_uid(h->sop_instance, el, text, e);
-    case TAG(0x0008, 0x0060):
-        h->is_segmentation = strcmp(text, "SEG") == 0;
+    case KIND_UID:
+        if (strlen(text) >= DICOM_UID)
+            return refuse(el, "D02", e, "UID of more than 64 characters");
+        memcpy(to, text, strlen(text) + 1);
         break;
-    case TAG(0x0010, 0x0010):
-        memcpy(w->patient_name, text, strlen(text) + 1);
+    case KIND_REALS:
+        *(int *)(void *)(base + f->has) = parse_numbers(to, f->n, text) == f->n;
         break;
-    case TAG(0x0010, 0x0020):
-        memcpy(w->patient_id, text, strlen(text) + 1);
-        break;
-    case TAG(0x0020, 0x000E):
-        return set_uid(h->series, el, text, e);
-    case TAG(0x0020, 0x0052):
-        return set_uid(h->frame, el, text, e);
-    case TAG(0x0020, 0x0013):
-        if (parse_numbers(x, 1, text) == 1 && x[0] > -1e9 && x[0] < 1e9)
-            h->instance = (int64_t)x[0];
-        break;
-    case TAG(0x0020, 0x0032):
-        h->has_position = parse_numbers(h->position, 3, text) == 3;
-        break;
-    case TAG(0x0020, 0x0037):
-        h->has_orientation = parse_numbers(h->orientation, 6, text) == 6;
-        break;
-    case TAG(0x0028, 0x0030):
-        h->has_spacing = parse_numbers(h->spacing, 2, text) == 2;
-        break;
-    case TAG(0x0028, 0x0008):
-        if (parse_numbers(x, 1, text) != 1 || x[0] < 1 || x[0] > INT32_MAX)
-            return refuse(el, "D06", "NumberOfFrames is not a number from 1 to 2147483647", e);
-        h->frames = (int64_t)x[0];
-        break;
-    default:
+    case KIND_COUNT: {
+        int good = parse_numbers(&x, 1, text) == 1 && x >= -INT32_MAX && x <= INT32_MAX;
+        if (f->tag == TAG_FRAMES && !(good && x >= 1))
+            return refuse(el, "D06", e, "NumberOfFrames is not a number from 1 to 2147483647");
+        *(int64_t *)to = good ? (int64_t)x : 0;
         break;
     }
-    return 0;
-}
-
-static int *short_of_interest(struct dicom_header *h, uint32_t tag)
-{
-    switch (tag) {
-    case TAG(0x0028, 0x0002):
-        return &h->samples;
-    case TAG(0x0028, 0x0010):
-        return &h->rows;
-    case TAG(0x0028, 0x0011):
-        return &h->columns;
-    case TAG(0x0028, 0x0100):
-        return &h->bits_allocated;
-    case TAG(0x0028, 0x0101):
-        return &h->bits_stored;
-    default:
-        return NULL;
+    case KIND_HASH:
+        *(uint64_t *)to = *text ? hash_bytes(text, strlen(text), 0) : 0;
+        break;
+    case KIND_WORD:
+        *(int *)to = strstr(text, f->word) != NULL;
+        break;
     }
-}
-
-static int is_text_of_interest(uint32_t tag)
-{
-    static const uint32_t tags[] = {
-        TAG(0x0002, 0x0010), TAG(0x0008, 0x0008), TAG(0x0008, 0x0016), TAG(0x0008, 0x0018),
-        TAG(0x0008, 0x0060), TAG(0x0010, 0x0010), TAG(0x0010, 0x0020), TAG(0x0020, 0x000E),
-        TAG(0x0020, 0x0013), TAG(0x0020, 0x0032), TAG(0x0020, 0x0037), TAG(0x0020, 0x0052),
-        TAG(0x0028, 0x0008), TAG(0x0028, 0x0030),
-    };
-    for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++)
-        if (tags[i] == tag)
-            return 1;
     return 0;
 }
 
 /* A value with a length, on the outermost level. */
 static int keep_value(struct walk *w, const struct element *el, struct error *e)
 {
-    int *number = short_of_interest(w->h, el->tag);
-    char text[VALUE_BYTES];
-    unsigned char b[2];
-    if (number && el->length == 2) {
-        if (source_read(w->s, b, 2, e) < 0)
-            return -1;
-        *number = (int)get16(b, w->big_endian);
-        return 0;
+    char text[VALUE_BYTES], *base = (char *)w->h;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (fields[i].tag != el->tag)
+            continue;
+        if (fields[i].kind == KIND_SHORT)
+            return keep_short(base + fields[i].at, w, el, e);
+        return read_text(text, w, el, e) < 0 ? -1 : keep_text(base, &fields[i], el, text, e);
     }
-    if (is_text_of_interest(el->tag))
-        return read_text(text, w, el, e) < 0 ? -1 : keep_text(w, el, text, e);
     return source_skip(w->s, el->length, e);
 }
 
@@ -319,11 +302,8 @@ static int walk_sequence(struct walk *w, const struct element *sq, int implicit_
                          uint64_t end, struct error *e)
 {
     int delimited = sq->length == LENGTH_UNDEFINED;
-    if (depth > DICOM_MAX_DEPTH) {
-        char what[64];
-        snprintf(what, sizeof what, "sequences nested %d deep, allowed %d", depth, DICOM_MAX_DEPTH);
-        return refuse(sq, "D03", what, e);
-    }
+    if (depth > DICOM_MAX_DEPTH)
+        return refuse(sq, "D03", e, "sequences nested %d deep, allowed %d", depth, DICOM_MAX_DEPTH);
     if (!delimited)
         end = source_offset(w->s) + sq->length;
     while (delimited || left_until(w, end) > 0) {
@@ -333,10 +313,10 @@ static int walk_sequence(struct walk *w, const struct element *sq, int implicit_
         if (delimited && item.tag == TAG_SEQUENCE_END)
             return 0;
         if (item.tag != TAG_ITEM)
-            return refuse(&item, "D02", "expected an item of a sequence", e);
+            return refuse(&item, "D02", e, "expected an item of a sequence");
         int open = item.length == LENGTH_UNDEFINED;
-        if (!open && item.length > left_until(w, end))
-            return refuse_length(&item, left_until(w, end), e);
+        if (!open && check_length(&item, left_until(w, end), e) < 0)
+            return -1;
         uint64_t item_end = open ? end : source_offset(w->s) + item.length;
         if (walk_elements(w, implicit_vr, depth, item_end, open, e) < 0)
             return -1;
@@ -354,12 +334,9 @@ static int walk_fragments(struct walk *w, int depth, uint64_t end, struct error 
         if (item.tag == TAG_SEQUENCE_END)
             return 0;
         if (item.tag != TAG_ITEM || item.length == LENGTH_UNDEFINED)
-            return refuse(&item, "D02", "expected a fragment of compressed pixels", e);
-        if (item.length % 2 != 0)
-            return refuse(&item, "D02", "odd length", e);
-        if (item.length > left_until(w, end))
-            return refuse_length(&item, left_until(w, end), e);
-        if (source_skip(w->s, item.length, e) < 0)
+            return refuse(&item, "D02", e, "expected a fragment of compressed pixels");
+        if (check_length(&item, left_until(w, end), e) < 0 ||
+            source_skip(w->s, item.length, e) < 0)
             return -1;
         if (depth == 0)
             w->h->pixel_bytes += item.length;
@@ -376,7 +353,7 @@ static int walk_undefined(struct walk *w, const struct element *el, int implicit
         return walk_sequence(w, el, 1, depth + 1, end, e);
     if (strcmp(el->vr, "SQ") == 0 || (implicit_vr && el->tag != TAG_PIXELS))
         return walk_sequence(w, el, implicit_vr, depth + 1, end, e);
-    return refuse(el, "D02", "length 0xFFFFFFFF on an element that is no sequence", e);
+    return refuse(el, "D02", e, "length 0xFFFFFFFF on an element that is no sequence");
 }
 
 static int walk_element(struct walk *w, const struct element *el, int implicit_vr, int depth,
@@ -388,13 +365,8 @@ static int walk_element(struct walk *w, const struct element *el, int implicit_v
     }
     if (el->length == LENGTH_UNDEFINED)
         return walk_undefined(w, el, implicit_vr, depth, end, e);
-    if (el->length % 2 != 0) {
-        char what[48];
-        snprintf(what, sizeof what, "odd length %u", el->length);
-        return refuse(el, "D02", what, e);
-    }
-    if (el->length > left_until(w, end))
-        return refuse_length(el, left_until(w, end), e);
+    if (check_length(el, left_until(w, end), e) < 0)
+        return -1;
     if (strcmp(el->vr, "SQ") == 0)
         return walk_sequence(w, el, implicit_vr, depth + 1, end, e);
     return depth == 0 ? keep_value(w, el, e) : source_skip(w->s, el->length, e);
@@ -413,7 +385,7 @@ static int walk_elements(struct walk *w, int implicit_vr, int depth, uint64_t en
         if (delimited && el.tag == TAG_ITEM_END)
             return 0;
         if (el.tag >> 16 == 0xFFFE)
-            return refuse(&el, "D02", "delimiter outside of a sequence", e);
+            return refuse(&el, "D02", e, "delimiter outside of a sequence");
         if (walk_element(w, &el, implicit_vr, depth, end, e) < 0)
             return -1;
     }
@@ -474,24 +446,15 @@ int dicom_read_header(struct dicom_header *out, struct source *s, struct error *
     struct walk w = {.s = s, .h = out};
     unsigned char head[132];
     uint64_t end = source_left_at_most(s);
-    memset(out, 0, sizeof *out);
-    out->frames = 1;
-    if (source_is_compressed(s) || end < sizeof head)
-        return fail(e, ERR_DATA, "D01", "not a DICOM file: no DICM at byte 128");
-    if (source_read(s, head, sizeof head, e) < 0)
+    *out = (struct dicom_header){.frames = 1};
+    if (!source_is_compressed(s) && end >= sizeof head && source_read(s, head, sizeof head, e) < 0)
         return -1;
-    if (memcmp(head + 128, "DICM", 4) != 0)
+    if (source_is_compressed(s) || end < sizeof head || !dicom_recognise(head, sizeof head))
         return fail(e, ERR_DATA, "D01", "not a DICOM file: no DICM at byte 128");
-    if (memcmp(head, "MZ", 2) == 0)
-        out->preamble_program = "MZ";
-    else if (memcmp(head, "\177ELF", 4) == 0)
-        out->preamble_program = "ELF";
-    if (walk_meta(&w, end, e) < 0 || accept_syntax(&w, e) < 0 ||
-        walk_elements(&w, w.implicit_vr, 0, end, 0, e) < 0)
+    out->is_program = memcmp(head, "MZ", 2) == 0 || memcmp(head, "\177ELF", 4) == 0;
+    if (walk_meta(&w, end, e) < 0 || accept_syntax(&w, e) < 0)
         return -1;
-    const char *who = *w.patient_id ? w.patient_id : w.patient_name;
-    out->patient = *who ? hash_bytes(who, strlen(who), 0) : 0;
-    return 0;
+    return walk_elements(&w, w.implicit_vr, 0, end, 0, e);
 }
 
 int dicom_check_pixels(uint64_t *bytes, const struct dicom_header *h, struct error *e)
@@ -512,8 +475,7 @@ int dicom_check_pixels(uint64_t *bytes, const struct dicom_header *h, struct err
                     h->columns, (long long)h->frames);
     if (!h->encapsulated && h->pixel_bytes != n + n % 2)
         return fail(e, ERR_DATA, "D06",
-                    "%llu bytes of pixels, %d rows x %d columns x %lld frames x %d "
-                    "bits need %zu",
+                    "%llu bytes of pixels, %d rows x %d columns x %lld frames x %d bits need %zu",
                     (unsigned long long)h->pixel_bytes, h->rows, h->columns, (long long)h->frames,
                     samples * h->bits_allocated, n);
     *bytes = n;

@@ -1,12 +1,11 @@
-/* dicom_series.c - from a folder of files to one stack of slices that can be trusted. See
- * dicom_series.h.
+/* dicom_series.c - from a folder of files to one stack of slices that can be trusted; see dicom.h.
  *
  * A slice's place is its ImagePositionPatient p; u and v are the directions of its rows and
  * columns, n = u x v the normal of the stack. Slices are sorted by p.n; the steps between them must
  * be equal, and p must move along n only (otherwise the gantry was tilted and the voxel grid is
  * sheared).
  */
-#include "volume/dicom_series.h"
+#include "volume/dicom.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,7 +70,6 @@ static int add_dicom(struct dicom_series *d, const char *path, struct source *s,
     if (dicom_check_pixels(&bytes, &h, e) < 0 || add_slice(d, path, &h, e) < 0)
         return -1;
     d->file_bytes += file_bytes;
-    d->n_programs += h.preamble_program != NULL;
     return 0;
 }
 
@@ -123,27 +121,19 @@ static int add_folder(struct dicom_series *d, const char *folder, int level, str
     return rc;
 }
 
-int dicom_series_collect(struct dicom_series *out, const char *path, struct error *e)
-{
-    memset(out, 0, sizeof *out);
-    int rc = io_is_folder(path) ? add_folder(out, path, 0, e) : add_file(out, path, e);
-    if (rc == 0 && out->n == 0) {
-        fail(e, ERR_DATA, "D01", "no DICOM image here (%d other files)", out->n_other);
-        rc = fail_in(e, path);
-    }
-    if (rc < 0)
-        dicom_series_free(out);
-    return rc;
-}
-
 /* ---- one patient, one series ----------------------------------------------------------------- */
+
+static uint64_t patient_of(const struct dicom_header *h)
+{
+    return h->patient_id ? h->patient_id : h->patient_name;
+}
 
 static int check_patient(const struct dicom_series *d, struct error *e)
 {
     const struct dicom_slice *first = NULL;
     for (int i = 0; i < d->n; i++) {
         const struct dicom_header *h = &d->slice[i].header;
-        if (h->patient != d->slice[0].header.patient)
+        if (patient_of(h) != patient_of(&d->slice[0].header))
             return fail(e, ERR_DATA, "D08", "files of two patients: %s and %s",
                         path_name(d->slice[0].path), path_name(d->slice[i].path));
         if (h->is_localizer)
@@ -152,24 +142,10 @@ static int check_patient(const struct dicom_series *d, struct error *e)
             first = &d->slice[i];
         if (strcmp(h->frame, first->header.frame) != 0)
             return fail(e, ERR_DATA, "D08",
-                        "two frames of reference, so positions cannot be compared: "
-                        "%s and %s",
+                        "two frames of reference, so positions cannot be compared: %s and %s",
                         path_name(first->path), path_name(d->slice[i].path));
     }
     return 0;
-}
-
-/* Keeps slices that are localizers, or those that are not. */
-static void keep_kind(struct dicom_series *d, int localizer)
-{
-    int n = 0;
-    for (int i = 0; i < d->n; i++) {
-        if (d->slice[i].header.is_localizer == localizer)
-            d->slice[n++] = d->slice[i];
-        else
-            mem_free(d->slice[i].path);
-    }
-    d->n = n;
 }
 
 /* 1 if some localizer shares its series with a slice that is none. */
@@ -183,15 +159,22 @@ static int localizer_inside(const struct dicom_series *d)
     return 0;
 }
 
-static int drop_localizers(struct dicom_series *d)
+/* Overview images of a series of their own, beside others, are left out. */
+static void drop_localizers(struct dicom_series *d)
 {
     int n = 0;
     for (int i = 0; i < d->n; i++)
-        n += d->slice[i].header.is_localizer;
+        n += !d->slice[i].header.is_localizer;
     if (n == 0 || n == d->n || localizer_inside(d))
-        return 0;
-    keep_kind(d, 0);
-    return n;
+        return;
+    d->n_localizers = d->n - n;
+    n = 0;
+    for (int i = 0; i < d->n; i++)
+        if (d->slice[i].header.is_localizer)
+            mem_free(d->slice[i].path);
+        else
+            d->slice[n++] = d->slice[i];
+    d->n = n;
 }
 
 static int check_one_series(const struct dicom_series *d, struct error *e)
@@ -260,8 +243,7 @@ static int check_equal(const struct dicom_series *d, int i, struct error *e)
     if (a->rows != b->rows || a->columns != b->columns || a->bits_allocated != b->bits_allocated ||
         a->samples != b->samples)
         return fail(e, ERR_DATA, "D07",
-                    "unequal slices: slice %lld has %d x %d of %d bits, slice %lld "
-                    "%d x %d of %d",
+                    "unequal slices: slice %lld has %d x %d of %d bits, slice %lld %d x %d of %d",
                     number, b->rows, b->columns, b->bits_allocated, slice_number(d, 0), a->rows,
                     a->columns, a->bits_allocated);
     for (int k = 0; k < 6; k++)
@@ -271,8 +253,7 @@ static int check_equal(const struct dicom_series *d, int i, struct error *e)
     for (int k = 0; k < 2; k++)
         if (fabs(a->spacing[k] - b->spacing[k]) > SPACING_TOLERANCE * fabs(a->spacing[k]))
             return fail(e, ERR_DATA, "D07",
-                        "unequal slices: slice %lld has pixels of %g mm, slice %lld "
-                        "of %g mm",
+                        "unequal slices: slice %lld has pixels of %g mm, slice %lld of %g mm",
                         number, b->spacing[k], slice_number(d, 0), a->spacing[k]);
     return 0;
 }
@@ -301,8 +282,7 @@ static int check_shear(const struct dicom_series *d, struct error *e)
         double shear = sqrt(dot(aside, aside));
         if (shear > SHEAR_TOLERANCE * along + PLACE_TOLERANCE_MM)
             return fail(e, ERR_DATA, "D07",
-                        "gantry tilt: slice %lld lies %g mm beside the line through "
-                        "slice %lld",
+                        "gantry tilt: slice %lld lies %g mm beside the line through slice %lld",
                         slice_number(d, i), shear, slice_number(d, 0));
     }
     return 0;
@@ -344,11 +324,10 @@ static int check_steps(struct dicom_series *d, const struct volume_request *r, s
     }
     d->has_gaps = n_gaps > 0;
     d->step_mm = usual;
-    if (n_gaps > 0 && !(r && r->allow_gaps))
+    if (n_gaps > 0 && !r->allow_gaps)
         return fail(e, ERR_DATA, "D07",
-                    "missing or uneven slices between %s; other steps are %g mm; "
-                    "--allow-gaps takes them",
-                    where, usual);
+                    "missing or uneven slices between %s; other steps are %g mm; --allow-gaps "
+                    "takes them", where, usual);
     return 0;
 }
 
@@ -369,49 +348,61 @@ static int check_stack(struct dicom_series *d, const struct volume_request *r, s
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-static int check_size(struct dicom_series *d, const struct volume_request *r, struct error *e)
+static int check_size(struct dicom_series *d, const struct volume_limits *most, struct error *e)
 {
-    struct volume_limits most = volume_default_limits;
-    if (r && r->limits.voxels)
-        most.voxels = r->limits.voxels;
-    if (r && r->limits.bytes)
-        most.bytes = r->limits.bytes;
     uint64_t voxels = 0, bytes;
-    d->bytes = 0;
     for (int i = 0; i < d->n; i++) {
         const struct dicom_header *h = &d->slice[i].header;
         if (dicom_check_pixels(&bytes, h, e) < 0)
             return -1;
         d->bytes += bytes;
         voxels += (uint64_t)h->rows * (uint64_t)h->columns * (uint64_t)h->frames;
-        if (voxels > most.voxels || d->bytes > most.bytes)
+        if (voxels > most->voxels || d->bytes > most->bytes)
             return fail(e, ERR_DATA, "D06", "more than %llu voxels or %llu bytes",
-                        (unsigned long long)most.voxels, (unsigned long long)most.bytes);
+                        (unsigned long long)most->voxels, (unsigned long long)most->bytes);
     }
     return 0;
 }
 
-int dicom_series_check(struct dicom_series *d, const struct volume_request *r, struct error *e)
+static int check_all(struct dicom_series *d, const struct volume_request *r, struct error *e)
 {
+    if (d->n == 0)
+        return fail(e, ERR_DATA, "D01", "no DICOM image here (%d other files)", d->n_other);
     if (check_patient(d, e) < 0)
         return -1;
-    d->n_localizers = drop_localizers(d);
-    if (check_one_series(d, e) < 0 || check_size(d, r, e) < 0)
+    drop_localizers(d);
+    if (check_one_series(d, e) < 0 || check_size(d, &r->limits, e) < 0)
         return -1;
     return d->n > 1 ? check_stack(d, r, e) : 0;
 }
 
-void dicom_series_report(const struct dicom_series *d, const char *path, struct report *r)
+/* What was left out, ignored or accepted. */
+static void tell(const struct dicom_series *d, const struct volume_request *r)
 {
+    int n_programs = 0;
+    for (int i = 0; i < d->n; i++)
+        n_programs += d->slice[i].header.is_program;
     if (d->n_other + d->n_localizers > 0)
-        report_line(r, REPORT_NOTE, path, NULL, "%d localizer images and %d other files left out",
-                    d->n_localizers, d->n_other);
-    if (d->n_programs > 0)
-        report_line(r, REPORT_WARNING, path, "D01",
-                    "%d files begin like a program (MZ or ELF); that part is ignored",
-                    d->n_programs);
-    if (d->has_gaps)
-        report_line(
-            r, REPORT_WARNING, path, "D07",
-            "slices are missing or uneven: holes are filled with copies of the nearest slice");
+        report_line(r->report, REPORT_NOTE, NULL, NULL,
+                    "%d localizer images and %d other files left out", d->n_localizers, d->n_other);
+    if (n_programs > 0)
+        volume_warn(r, "D01", "%d files begin like a program (MZ or ELF); that part is ignored",
+                    n_programs);
+    if (d->has_gaps) /* no id: gaps were allowed, so that a strict read takes them too */
+        volume_warn(r, NULL, "slices are missing or uneven: holes are filled with copies of the "
+                             "nearest slice");
+}
+
+int dicom_series_read(struct dicom_series *out, const char *path, const struct volume_request *r,
+                      struct error *e)
+{
+    memset(out, 0, sizeof *out);
+    int rc = io_is_folder(path) ? add_folder(out, path, 0, e) : add_file(out, path, e);
+    if (rc == 0 && check_all(out, r, e) < 0)
+        rc = fail_in(e, path);
+    if (rc == 0)
+        tell(out, r);
+    else
+        dicom_series_free(out);
+    return rc;
 }

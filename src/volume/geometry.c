@@ -25,7 +25,8 @@ void geometry_from_affine(struct geometry *g, const double affine[3][4])
 
 void geometry_axes(int axis[3], int sign[3], const struct geometry *g)
 {
-    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     double best = -1.0;
     for (int p = 0; p < 6; p++) {
         double score = 0.0;
@@ -51,7 +52,8 @@ void geometry_orientation(char out[4], const struct geometry *g)
     out[3] = '\0';
 }
 
-double geometry_distance_mm(const struct geometry *a, const struct geometry *b, const int64_t dims[3])
+double geometry_distance_mm(const struct geometry *a, const struct geometry *b,
+                            const int64_t dims[3])
 {
     double worst = 0.0;
     for (int corner = 0; corner < 8; corner++) {
@@ -87,7 +89,8 @@ int affine_invert(double out[3][4], const double in[3][4])
     for (int r = 0; r < 3; r++) {
         for (int c = 0; c < 3; c++)
             result[r][c] = cofactor[c][r] / det;
-        result[r][3] = -(result[r][0] * in[0][3] + result[r][1] * in[1][3] + result[r][2] * in[2][3]);
+        result[r][3] =
+            -(result[r][0] * in[0][3] + result[r][1] * in[1][3] + result[r][2] * in[2][3]);
         if (!isfinite(result[r][3]))
             return -1;
     }

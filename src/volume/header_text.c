@@ -1,7 +1,7 @@
 /* header_text.c - the shared half of the NRRD and MetaImage readers; see header_text.h.
  *
  *     source --header_next_line--> "name: value" --header_add--> fields --(nrrd.c, metaimage.c)-->
- *         dims, dtype, geometry, where the voxels are --volume_read_voxels--> file order
+ *         dims, dtype, geometry, where the voxels are --header_read_voxels--> file order
  *         --header_reorder_axes--> i, j, k, channels
  *
  * Nothing here knows a format: which fields exist and what they mean is said by the reader. Numbers
@@ -11,16 +11,21 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-int header_init(struct header_text *h, const struct source *s, struct error *e)
+enum { SKIP_TEXT_MAX = 1 << 20 }; /* bytes of lines before the voxels */
+
+int header_init(struct header_text *h, const struct source *s, const struct volume_request *r,
+                struct error *e)
 {
     uint64_t most = source_left_at_most(s);
-    h->n_fields = h->n_doubts = 0;
+    h->n_fields = 0;
     h->bytes = 0;
     h->cap = most < HEADER_MAX_BYTES - 2 ? (size_t)most + 2 : HEADER_MAX_BYTES; /* 2: NUL, end */
     h->text = mem_alloc(e, h->cap + 1, 1);
+    h->report = r->report;
     return h->text ? 0 : -1;
 }
 
@@ -29,6 +34,8 @@ void header_done(struct header_text *h)
     mem_free(h->text);
     h->text = NULL;
 }
+
+/* ---- lines and fields ------------------------------------------------------------------------ */
 
 /* A NUL byte: inside a field it is a forged header, elsewhere the voxels have begun unannounced. */
 static int refuse_nul(const char *line, size_t at, struct error *e)
@@ -48,8 +55,9 @@ int header_next_line(char **line, struct header_text *h, struct source *s, struc
         if (h->bytes + n >= h->cap)
             return fail(e, ERR_DATA, "R02", "header longer than %zu bytes", h->cap);
         if (n >= HEADER_MAX_LINE)
-            return fail(e, ERR_DATA, "R02", "header line longer than %d bytes, or no blank line "
-                        "before the data", HEADER_MAX_LINE);
+            return fail(e, ERR_DATA, "R02",
+                        "header line longer than %d bytes, or no blank line before the data",
+                        HEADER_MAX_LINE);
         got = source_read_some(s, start + n, 1, e);
         if (got < 0)
             return -1;
@@ -69,10 +77,9 @@ int header_next_line(char **line, struct header_text *h, struct source *s, struc
     return 1;
 }
 
-char *header_trim(char *text)
+static char *trim(char *text)
 {
-    while (*text == ' ' || *text == '\t')
-        text++;
+    text += strspn(text, " \t");
     size_t n = strlen(text);
     while (n > 0 && (text[n - 1] == ' ' || text[n - 1] == '\t'))
         n--;
@@ -98,7 +105,7 @@ int header_add(struct header_text *h, char *name, char *value, struct error *e)
     if (h->n_fields == HEADER_MAX_FIELDS)
         return fail(e, ERR_DATA, "R13", "more than %d header fields", HEADER_MAX_FIELDS);
     h->field[h->n_fields].name = name;
-    h->field[h->n_fields++].value = header_trim(value);
+    h->field[h->n_fields++].value = trim(value);
     return 0;
 }
 
@@ -133,15 +140,6 @@ int header_word(char out[HEADER_WORD], const char **at)
     return n > 0;
 }
 
-int header_ints(int64_t *out, int n, const char *text)
-{
-    char word[HEADER_WORD];
-    for (int i = 0; i < n; i++)
-        if (header_word(word, &text) != 1 || parse_int(&out[i], word) < 0)
-            return -1;
-    return header_word(word, &text) == 0 ? 0 : -1;
-}
-
 int header_reals(double *out, int n, const char *text)
 {
     char word[HEADER_WORD];
@@ -151,7 +149,39 @@ int header_reals(double *out, int n, const char *text)
     return header_word(word, &text) == 0 ? 0 : -1;
 }
 
-int header_unit(double *mm, const char *word)
+int header_sizes(struct volume *v, int first, int n, const char *text, const char *shown,
+                 struct error *e)
+{
+    const char *at = text;
+    char word[HEADER_WORD];
+    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
+        v->dims[a] = 1;
+    int good = 1;
+    for (int a = 0; a < n && good; a++)
+        good = header_word(word, &at) == 1 && parse_int(&v->dims[first + a], word) == 0;
+    if (!good || header_word(word, &at) != 0)
+        return fail(e, ERR_DATA, "R04", "%s \"%.60s\": not %d integers", shown, text, n);
+    for (int a = 0; a < n; a++)
+        if (v->dims[first + a] < 1)
+            return fail(e, ERR_DATA, "R04", "%s[%d]=%lld, allowed 1 or more", shown, a,
+                        (long long)v->dims[first + a]);
+    return 0;
+}
+
+int header_dtype(enum dtype *out, const char *const names[DTYPE_F64 + 1], const char *text,
+                 struct error *e)
+{
+    char name[HEADER_WORD], word[HEADER_WORD + 2];
+    snprintf(word, sizeof word, " %s ", header_normalise(name, sizeof name, text));
+    for (int t = DTYPE_U8; t <= DTYPE_F64; t++)
+        if (strstr(names[t], word)) {
+            *out = (enum dtype)t;
+            return 0;
+        }
+    return fail(e, ERR_DATA, "R06", "type \"%.40s\" is not a scalar type", text);
+}
+
+double header_unit(const struct header_text *h, const char *word)
 {
     static const struct {
         const char *name;
@@ -165,107 +195,89 @@ int header_unit(double *mm, const char *word)
     if (n > 3 && (word[n - 1] == 's' || word[n - 1] == 'S'))
         n--; /* plural */
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strlen(units[i].name) == n && strncasecmp(units[i].name, word, n) == 0) {
-            *mm = units[i].mm;
-            return 0;
-        }
-    return -1;
+        if (strlen(units[i].name) == n && strncasecmp(units[i].name, word, n) == 0)
+            return units[i].mm;
+    volume_warn(h, "N23", "unknown unit of length, taken as mm");
+    return 1;
 }
 
-void header_doubt(struct header_text *h, const char *id, const char *text)
-{
-    if (h->n_doubts == HEADER_MAX_DOUBTS)
-        return;
-    h->doubt[h->n_doubts].id = id;
-    h->doubt[h->n_doubts++].text = text;
-}
+/* ---- voxels ---------------------------------------------------------------------------------- */
 
-int header_refuse_doubts(const struct header_text *h, const struct volume_request *r,
-                         struct error *e)
+static int open_data(struct source **out, struct source *header, const char *name, struct error *e)
 {
-    if (!r || !r->strict || h->n_doubts == 0)
-        return 0;
-    return fail(e, ERR_DATA, h->doubt[0].id, "%s", h->doubt[0].text);
-}
-
-void header_report_doubts(const struct header_text *h, const struct source *s,
-                          const struct volume_request *r)
-{
-    for (int i = 0; i < h->n_doubts; i++)
-        report_line(r ? r->report : NULL, REPORT_WARNING, source_path(s), h->doubt[i].id, "%s",
-                    h->doubt[i].text);
-}
-
-int header_open_data(struct source **out, struct source *header, const char *name, struct error *e)
-{
-    *out = NULL;
+    const char *why = NULL;
     if (text_starts_with(name, "./"))
         name += 2;
     if (strcmp(name, "LIST") == 0 || text_starts_with(name, "LIST "))
-        return fail(e, ERR_DATA, "R09", "data file \"%.80s\": lists of files are not supported",
-                    name);
-    if (strchr(name, '%'))
-        return fail(e, ERR_DATA, "R09", "data file \"%.80s\": patterns are not supported", name);
-    if (!path_is_plain(name))
-        return fail(e, ERR_DATA, "R09",
-                    "data file \"%.80s\" is not a plain name in the header's folder", name);
-    if (strcmp(name, path_name(source_path(header))) == 0)
-        return fail(e, ERR_DATA, "R09", "data file \"%.80s\" is the header itself", name);
-    if (source_open_beside(out, header, name, e) < 0) {
-        if (e && strcmp(e->id, "N36") == 0)
-            memcpy(e->id, "R09", 4);
-        return -1;
+        why = ": lists of files are not supported";
+    else if (strchr(name, '%'))
+        why = ": patterns are not supported";
+    else if (!path_is_plain(name))
+        why = " is not a plain name in the header's folder";
+    else if (strcmp(name, path_name(source_path(header))) == 0)
+        why = " is the header itself";
+    if (why)
+        return fail(e, ERR_DATA, "R09", "data file \"%.80s\"%s", name, why);
+    if (source_open_beside(out, header, name, e) == 0)
+        return 0;
+    if (e && strcmp(e->id, "N36") == 0)
+        memcpy(e->id, "R09", 4);
+    return -1;
+}
+
+static int skip_lines(struct source *data, int64_t n, struct error *e)
+{
+    unsigned char byte;
+    if (n > 0 && source_offset(data) == 0 && source_peek(data, &byte, 1, e) < 0)
+        return -1; /* the peek fills the buffer, so that single bytes cost no system call */
+    for (int64_t used = 0; n > 0; used++) {
+        int64_t got = source_read_some(data, &byte, 1, e);
+        if (got < 0)
+            return -1;
+        if (got == 0 || used == SKIP_TEXT_MAX)
+            return fail(e, ERR_DATA, "R10", "line skip: %lld lines more than %s", (long long)n,
+                        got ? "1 MiB of text" : "the file has");
+        n -= byte == '\n';
     }
     return 0;
 }
 
+static int skip_bytes(struct source *data, int64_t n, struct error *e)
+{
+    if (source_can_hold(data, (uint64_t)n, "R10", e) < 0)
+        return -1;
+    return source_skip(data, (uint64_t)n, e);
+}
+
+static int skip_to_end(struct source *data, const struct volume *v, struct error *e)
+{
+    size_t bytes = dtype_bytes(v->dtype);
+    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
+        if (size_mul(&bytes, bytes, (size_t)v->dims[a]) < 0)
+            return 0; /* volume_read_voxels refuses such sizes */
+    return bytes < source_left_at_most(data) ? source_seek_from_end(data, bytes, e) : 0;
+}
+
+int header_read_voxels(struct volume *v, struct source *s, const struct header_data *d,
+                       const struct volume_request *r, struct error *e)
+{
+    struct source *detached = NULL;
+    int result = -1;
+    if (d->file && open_data(&detached, s, d->file, e) < 0)
+        return -1;
+    struct source *data = detached ? detached : s;
+    if (skip_lines(data, d->skip_lines, e) == 0 && skip_bytes(data, d->skip_raw, e) == 0 &&
+        source_can_hold(data, (uint64_t)d->packed, d->id_claim, e) == 0 &&
+        (d->coding == SOURCE_PLAIN || source_decode(data, d->coding, e) == 0) &&
+        (d->skip < 0 ? skip_to_end(data, v, e) : skip_bytes(data, d->skip, e)) == 0)
+        result = volume_read_voxels(v, data, d->is_big ? VOXELS_BIG_ENDIAN : 0, d->id_claim, r, e);
+    if (result < 0 && detached)
+        fail_in(e, d->file);
+    source_close(detached);
+    return result;
+}
+
 /* ---- axes and geometry ----------------------------------------------------------------------- */
-
-/* Gathers n elements of `each` bytes that lie `stride` elements apart. */
-static void copy_line(unsigned char *out, const unsigned char *in, int64_t n, int64_t stride,
-                      size_t each)
-{
-    size_t step = (size_t)stride * each;
-    switch (each) {
-    case 1:
-        for (int64_t i = 0; i < n; i++)
-            out[i] = in[(size_t)i * step];
-        break;
-    case 2:
-        for (int64_t i = 0; i < n; i++)
-            memcpy(out + 2 * i, in + (size_t)i * step, 2);
-        break;
-    case 4:
-        for (int64_t i = 0; i < n; i++)
-            memcpy(out + 4 * i, in + (size_t)i * step, 4);
-        break;
-    default:
-        for (int64_t i = 0; i < n; i++)
-            memcpy(out + 8 * i, in + (size_t)i * step, 8);
-    }
-}
-
-/* Copies every line along the first new axis, in the order of the new axes. */
-static void copy_reordered(unsigned char *out, const struct volume *v, const int64_t dims[],
-                           const int64_t stride[])
-{
-    size_t each = dtype_bytes(v->dtype);
-    int64_t index[VOLUME_MAX_DIMS] = {0}, from = 0;
-    for (;;) {
-        copy_line(out, (const unsigned char *)v->data + (size_t)from * each, dims[0], stride[0],
-                  each);
-        out += (size_t)dims[0] * each;
-        int a = 1;
-        while (a < VOLUME_MAX_DIMS && index[a] + 1 == dims[a]) {
-            from -= index[a] * stride[a];
-            index[a++] = 0;
-        }
-        if (a == VOLUME_MAX_DIMS)
-            return;
-        index[a]++;
-        from += stride[a];
-    }
-}
 
 int header_reorder_axes(struct volume *v, const int from[VOLUME_MAX_DIMS], struct error *e)
 {
@@ -284,10 +296,10 @@ int header_reorder_axes(struct volume *v, const int from[VOLUME_MAX_DIMS], struc
         }
     }
     if (moved && v->data) {
-        unsigned char *data = mem_alloc(e, (size_t)n, dtype_bytes(v->dtype));
+        void *data = mem_alloc(e, (size_t)n, dtype_bytes(v->dtype));
         if (!data)
             return -1;
-        copy_reordered(data, v, dims, stride);
+        volume_gather(data, v, dims, stride, 0);
         mem_free(v->data);
         v->data = data;
     }

@@ -22,16 +22,11 @@
 enum { AXES_MIN = 2, AXES_MAX = 4 };
 
 struct metaimage {
-    int n_axes;                      /* without channels */
-    int64_t dims[VOLUME_MAX_DIMS];   /* in file order: channels (if any) first */
-    int64_t n_channels;
-    enum dtype dtype;
-    int is_big, is_compressed;
-    int64_t header_bytes;            /* before the voxels; -1: the voxels end the file */
-    const char *data_file;           /* NULL: LOCAL */
+    int n_axes; /* without channels */
     double spacing[AXES_MAX], origin[AXES_MAX], matrix[AXES_MAX * AXES_MAX];
     double unit_mm;
-    int known;                       /* the header gives directions */
+    int known; /* the header gives directions */
+    struct header_data data;
 };
 
 /* The first line is "Name = ..." with a name that MetaImage headers begin with. */
@@ -100,62 +95,41 @@ static int parse_flag(int *out, const struct header_text *h, const char *name, s
     return 1;
 }
 
-static const struct {
-    const char *name; /* normalised: MET_UCHAR */
-    enum dtype dtype;
-} type_names[] = {
+static const char *const type_names[DTYPE_F64 + 1] = {
     /* The format fixes LONG at 4 bytes, whatever the machine that wrote it. */
-    {"metuchar", DTYPE_U8},     {"metchar", DTYPE_I8},   {"metushort", DTYPE_U16},
-    {"metshort", DTYPE_I16},    {"metuint", DTYPE_U32},  {"metint", DTYPE_I32},
-    {"metulong", DTYPE_U32},    {"metlong", DTYPE_I32},  {"metulonglong", DTYPE_U64},
-    {"metlonglong", DTYPE_I64}, {"metfloat", DTYPE_F32}, {"metdouble", DTYPE_F64},
+    [DTYPE_U8] = " metuchar ",         [DTYPE_I8] = " metchar ",
+    [DTYPE_U16] = " metushort ",       [DTYPE_I16] = " metshort ",
+    [DTYPE_U32] = " metuint metulong ", [DTYPE_I32] = " metint metlong ",
+    [DTYPE_U64] = " metulonglong ",    [DTYPE_I64] = " metlonglong ",
+    [DTYPE_F32] = " metfloat ",        [DTYPE_F64] = " metdouble ",
 };
 
-static int parse_type(struct metaimage *m, const struct header_text *h, struct error *e)
-{
-    char name[HEADER_WORD];
-    const char *type = header_need(h, "elementtype", "ElementType", e);
-    if (!type)
-        return -1;
-    header_normalise(name, sizeof name, type);
-    for (size_t i = 0; i < sizeof type_names / sizeof type_names[0]; i++)
-        if (strcmp(type_names[i].name, name) == 0) {
-            m->dtype = type_names[i].dtype;
-            return 0;
-        }
-    return fail(e, ERR_DATA, "R06", "ElementType \"%.40s\" is not a scalar type", type);
-}
-
-static int parse_shape(struct metaimage *m, const struct header_text *h, struct error *e)
+/* The file's axes: channels (1 if there are none), then those of DimSize. */
+static int parse_shape(struct volume *v, struct metaimage *m, const struct header_text *h,
+                       struct error *e)
 {
     const char *object = header_find(h, "objecttype"), *axes = header_need(h, "ndims", "NDims", e);
-    const char *sizes, *channels = header_find(h, "elementnumberofchannels");
-    int64_t n_axes;
+    const char *sizes, *type, *channels = header_find(h, "elementnumberofchannels");
+    int64_t n_axes, n_channels = 1;
     if (object && strcasecmp(object, "Image") != 0)
         return fail(e, ERR_DATA, "T01", "ObjectType \"%.40s\", expected Image", object);
-    if (!axes || !(sizes = header_need(h, "dimsize", "DimSize", e)))
+    if (!axes || !(sizes = header_need(h, "dimsize", "DimSize", e)) ||
+        !(type = header_need(h, "elementtype", "ElementType", e)))
         return -1;
     if (parse_int(&n_axes, axes) < 0 || n_axes < AXES_MIN || n_axes > AXES_MAX)
         return fail(e, ERR_DATA, "T02", "NDims \"%.40s\", allowed %d..%d", axes, AXES_MIN,
                     AXES_MAX);
     m->n_axes = (int)n_axes;
-    m->n_channels = 1;
-    if (channels && (parse_int(&m->n_channels, channels) < 0 || m->n_channels < 1))
+    if (channels && (parse_int(&n_channels, channels) < 0 || n_channels < 1))
         return fail(e, ERR_DATA, "R04", "ElementNumberOfChannels \"%.40s\", allowed 1 or more",
                     channels);
-    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
-        m->dims[a] = 1;
-    m->dims[0] = m->n_channels;
-    if (header_ints(m->dims + 1, m->n_axes, sizes) < 0)
-        return fail(e, ERR_DATA, "R04", "DimSize \"%.60s\" is not %d integers", sizes, m->n_axes);
-    for (int a = 1; a <= m->n_axes; a++)
-        if (m->dims[a] < 1)
-            return fail(e, ERR_DATA, "R04", "DimSize[%d]=%lld, allowed 1 or more", a - 1,
-                        (long long)m->dims[a]);
-    return parse_type(m, h, e);
+    if (header_sizes(v, 1, m->n_axes, sizes, "DimSize", e) < 0)
+        return -1;
+    v->dims[0] = n_channels;
+    return header_dtype(&v->dtype, type_names, type, e);
 }
 
-static int parse_order(struct metaimage *m, struct header_text *h, struct error *e)
+static int parse_order(int *is_big, enum dtype t, const struct header_text *h, struct error *e)
 {
     int element = 0, data = 0;
     int has_element = parse_flag(&element, h, "elementbyteordermsb", e);
@@ -164,31 +138,50 @@ static int parse_order(struct metaimage *m, struct header_text *h, struct error 
         return -1;
     if (has_element && has_data && element != data)
         return fail(e, ERR_DATA, "T04", "ElementByteOrderMSB and BinaryDataByteOrderMSB disagree");
-    m->is_big = element || data;
-    if (!has_element && !has_data && dtype_bytes(m->dtype) > 1)
-        header_doubt(h, "T04", "no byte order is given, taken as little endian");
+    *is_big = element || data;
+    if (!has_element && !has_data && dtype_bytes(t) > 1)
+        volume_warn(h, "T04", "no byte order is given, taken as little endian");
     return 0;
 }
 
-static int parse_coding(struct metaimage *m, struct header_text *h, struct error *e)
+/* HeaderSize counts from the start of the file that holds the voxels; `at` bytes of it are read. */
+static int parse_skip(struct header_data *d, const struct header_text *h, int64_t at,
+                      struct error *e)
 {
-    int is_binary = 1;
     const char *skip = header_find(h, "headersize"), *slice = header_find(h, "headersizeperslice");
+    int64_t bytes = 0;
+    if (skip && (parse_int(&bytes, skip) < 0 || bytes < -1))
+        return fail(e, ERR_DATA, "R10", "HeaderSize \"%.40s\", allowed -1 or more", skip);
+    if (bytes < 0 && d->coding != SOURCE_PLAIN)
+        return fail(e, ERR_DATA, "R10", "HeaderSize -1 with compressed data");
+    if (bytes > 0 && bytes < at)
+        return fail(e, ERR_DATA, "R10", "HeaderSize %lld lies inside the header of %lld bytes",
+                    (long long)bytes, (long long)at);
+    if (slice && strcmp(slice, "0") != 0)
+        return fail(e, ERR_DATA, "T06", "HeaderSizePerSlice \"%.40s\" is not supported", slice);
+    d->skip_raw = bytes > 0 ? bytes - at : 0;
+    d->skip = bytes < 0 ? -1 : 0;
+    return 0;
+}
+
+static int parse_coding(struct header_data *d, enum dtype t, const struct header_text *h,
+                        const struct source *s, struct error *e)
+{
+    int is_binary = 1, is_packed = 0;
+    const char *file = header_find(h, "elementdatafile");
+    const char *packed = header_find(h, "compresseddatasize");
     if (parse_flag(&is_binary, h, "binarydata", e) < 0 ||
-        parse_flag(&m->is_compressed, h, "compresseddata", e) < 0 || parse_order(m, h, e) < 0)
+        parse_flag(&is_packed, h, "compresseddata", e) < 0 || parse_order(&d->is_big, t, h, e) < 0)
         return -1;
     if (!is_binary)
         return fail(e, ERR_DATA, "R07", "BinaryData = False: voxels as text are not supported");
-    if (skip && (parse_int(&m->header_bytes, skip) < 0 || m->header_bytes < -1))
-        return fail(e, ERR_DATA, "R10", "HeaderSize \"%.40s\", allowed -1 or more", skip);
-    if (m->is_compressed && m->header_bytes < 0)
-        return fail(e, ERR_DATA, "R10", "HeaderSize -1 with compressed data");
-    if (slice && strcmp(slice, "0") != 0)
-        return fail(e, ERR_DATA, "T06", "HeaderSizePerSlice \"%.40s\" is not supported", slice);
-    m->data_file = header_find(h, "elementdatafile");
-    if (strcasecmp(m->data_file, "LOCAL") == 0)
-        m->data_file = NULL;
-    return 0;
+    if (is_packed && packed && (parse_int(&d->packed, packed) < 0 || d->packed < 0))
+        return fail(e, ERR_DATA, "T05", "CompressedDataSize \"%.40s\" is no number of bytes",
+                    packed);
+    d->coding = is_packed ? SOURCE_GZIP_OR_ZLIB : SOURCE_PLAIN;
+    d->file = strcasecmp(file, "LOCAL") == 0 ? NULL : file;
+    d->id_claim = "N11";
+    return parse_skip(d, h, d->file ? 0 : (int64_t)source_offset(s), e);
 }
 
 /* A list of numbers, one per axis or more, that may be missing. */
@@ -200,17 +193,17 @@ static int parse_list(double *out, int n, const char *text, const char *name, st
 }
 
 /* Values stand for intensities of their own only through fields that no reader in use applies. */
-static void note_scaling(struct header_text *h)
+static void note_scaling(const struct header_text *h)
 {
     const char *slope = header_find(h, "elementtointensityfunctionslope");
     const char *inter = header_find(h, "elementtointensityfunctionoffset");
     double a = 1, b = 0;
     if ((slope && (parse_real(&a, slope) < 0 || a != 1)) ||
         (inter && (parse_real(&b, inter) < 0 || b != 0)))
-        header_doubt(h, "T07", "ElementToIntensityFunction is not applied");
+        volume_warn(h, "T07", "ElementToIntensityFunction is not applied");
 }
 
-static int parse_place(struct metaimage *m, struct header_text *h, struct error *e)
+static int parse_place(struct metaimage *m, const struct header_text *h, struct error *e)
 {
     const char *matrix = find_any(h, "transformmatrix", "rotation", "orientation");
     const char *offset = find_any(h, "offset", "position", "origin");
@@ -228,15 +221,13 @@ static int parse_place(struct metaimage *m, struct header_text *h, struct error 
         if (m->spacing[a] == 0)
             return fail(e, ERR_DATA, "N22", "ElementSpacing[%d]=0", a);
         if (m->spacing[a] < 0)
-            header_doubt(h, "N22", "negative spacing, its absolute value is taken");
+            volume_warn(h, "N22", "negative spacing, its absolute value is taken");
         m->spacing[a] = m->spacing[a] < 0 ? -m->spacing[a] : m->spacing[a];
     }
-    m->unit_mm = 1;
-    if (unit && header_unit(&m->unit_mm, unit) < 0)
-        header_doubt(h, "N23", "unknown unit of length, taken as mm");
+    m->unit_mm = unit ? header_unit(h, unit) : 1;
     m->known = matrix != NULL;
     if (!m->known)
-        header_doubt(h, "R12", "no TransformMatrix, orientation unknown");
+        volume_warn(h, "R12", "no TransformMatrix, orientation unknown");
     note_scaling(h);
     return 0;
 }
@@ -263,66 +254,12 @@ static int make_geometry(struct geometry *g, const struct metaimage *m, struct e
 }
 
 /* Puts i, j, k first, then a fourth axis, then the channels. */
-static int order_axes(struct volume *v, const struct metaimage *m, struct error *e)
+static int order_axes(struct volume *v, int n_axes, struct error *e)
 {
     static const int from[VOLUME_MAX_DIMS] = {1, 2, 3, 4, 0, 5, 6};
     static const int from_3d[VOLUME_MAX_DIMS] = {1, 2, 3, 0, 4, 5, 6};
-    int has_channels = m->n_channels > 1;
-    if (header_reorder_axes(v, m->n_axes == 4 ? from : from_3d, e) < 0)
-        return -1;
-    v->n_dims = m->n_axes;
-    if (has_channels)
-        v->n_dims = m->n_axes == 4 ? 5 : 4;
-    return 0;
-}
-
-/* Moves the cursor to the first voxel. HeaderSize counts from the start of the file. */
-static int seek_voxels(struct source *data, const struct metaimage *m, const struct header_text *h,
-                       struct error *e)
-{
-    uint64_t at = source_offset(data), skip = (uint64_t)m->header_bytes;
-    size_t bytes = dtype_bytes(m->dtype);
-    int64_t packed = 0;
-    if (m->header_bytes > 0) {
-        if (skip < at)
-            return fail(e, ERR_DATA, "R10", "HeaderSize %lld lies inside the header of %lld bytes",
-                        (long long)skip, (long long)at);
-        if (source_can_hold(data, skip - at, "R10", e) < 0 || source_skip(data, skip - at, e) < 0)
-            return -1;
-    }
-    const char *text = header_find(h, "compresseddatasize");
-    if (text && m->is_compressed) {
-        if (parse_int(&packed, text) < 0 || packed < 0)
-            return fail(e, ERR_DATA, "T05", "CompressedDataSize \"%.40s\" is no number of bytes",
-                        text);
-        if (source_can_hold(data, (uint64_t)packed, "N11", e) < 0)
-            return -1;
-    }
-    if (m->is_compressed)
-        return source_decode(data, SOURCE_GZIP_OR_ZLIB, e);
-    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
-        if (size_mul(&bytes, bytes, (size_t)m->dims[a]) < 0)
-            return 0; /* volume_read_voxels refuses such sizes */
-    return m->header_bytes < 0 && bytes < source_left_at_most(data)
-               ? source_seek_from_end(data, bytes, e) : 0;
-}
-
-static int read_voxels(struct volume *out, struct source *s, const struct metaimage *m,
-                       const struct header_text *h, const struct volume_request *r, struct error *e)
-{
-    struct source *detached = NULL;
-    const int host_is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
-    int result = -1;
-    if (m->data_file && header_open_data(&detached, s, m->data_file, e) < 0)
-        return -1;
-    struct source *data = detached ? detached : s;
-    int swap = m->is_big != host_is_big && dtype_bytes(m->dtype) > 1;
-    if (seek_voxels(data, m, h, e) == 0 && volume_read_voxels(out, data, swap, "N11", r, e) == 0)
-        result = 0;
-    else if (detached)
-        fail_in(e, m->data_file);
-    source_close(detached);
-    return result;
+    v->n_dims = v->dims[0] == 1 ? n_axes : n_axes == 4 ? 5 : 4;
+    return header_reorder_axes(v, n_axes == 4 ? from : from_3d, e);
 }
 
 static int metaimage_read(struct volume *out, struct source *s, const struct volume_request *r,
@@ -330,27 +267,17 @@ static int metaimage_read(struct volume *out, struct source *s, const struct vol
 {
     struct header_text h;
     struct metaimage m = {0};
-    int result = -1;
-    if (header_init(&h, s, e) < 0)
+    if (header_init(&h, s, r, e) < 0)
         return -1;
-    if (read_fields(&h, s, e) < 0 || parse_shape(&m, &h, e) < 0 || parse_coding(&m, &h, e) < 0 ||
-        parse_place(&m, &h, e) < 0 || header_refuse_doubts(&h, r, e) < 0)
-        goto out;
-    if (make_geometry(&out->geometry, &m, e) < 0)
-        goto out;
     out->format = "MetaImage";
-    out->dtype = m.dtype;
-    out->slope = 1;
-    out->n_dims = VOLUME_MAX_DIMS;
-    memcpy(out->dims, m.dims, sizeof out->dims);
-    if (read_voxels(out, s, &m, &h, r, e) < 0 || order_axes(out, &m, e) < 0)
-        goto out;
-    header_report_doubts(&h, s, r);
-    result = 0;
-out:
+    int result = -1;
+    if (read_fields(&h, s, e) == 0 && parse_shape(out, &m, &h, e) == 0 &&
+        parse_coding(&m.data, out->dtype, &h, s, e) == 0 && parse_place(&m, &h, e) == 0 &&
+        make_geometry(&out->geometry, &m, e) == 0 &&
+        header_read_voxels(out, s, &m.data, r, e) == 0)
+        result = order_axes(out, m.n_axes, e);
     header_done(&h);
     return result;
 }
 
-const struct volume_format format_metaimage = {"MetaImage", metaimage_recognise, metaimage_read,
-                                              NULL};
+const struct volume_format format_metaimage = {metaimage_recognise, metaimage_read, NULL};

@@ -1,61 +1,101 @@
-/* nifti_write.c - a volume as NIfTI bytes, and the tables that reading and writing share.
+/* nifti_write.c - a volume as NIfTI bytes, and the one list of header fields that reading and
+ * writing share.
  *
- * A volume that came from NIfTI keeps the words of its header: sform, qform, units and spacing go out
- * exactly as they came in. Others get an sform and, if their axes are orthogonal, the matching qform.
- * Headers are built on zeroed memory: no free text of any input, no undefined byte.
+ * A volume that came from NIfTI keeps the words of its header: sform, qform, units and spacing go
+ * out exactly as they came in. Others get an sform and, if their axes are orthogonal, the matching
+ * qform. Headers are built on zeroed memory: no free text of any input, no undefined byte.
  */
 #include <math.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "volume/nifti.h"
 
-const struct nifti_layout nifti_layouts[3] = {
-    [1] = {348, 2, 4, 40, 70, 72, 76, 108, 112, 116, 123, 252, 254, 256, 268, 280, 344, 2},
-    [2] = {540, 8, 8, 16, 12, 14, 104, 168, 176, 184, 500, 344, 348, 352, 376, 400, 4, 4},
+const int nifti_datatypes[DTYPE_F64 + 1] = {
+    [DTYPE_U8] = 2,  [DTYPE_I8] = 256,   [DTYPE_U16] = 512,  [DTYPE_I16] = 4,  [DTYPE_U32] = 768,
+    [DTYPE_I32] = 8, [DTYPE_U64] = 1280, [DTYPE_I64] = 1024, [DTYPE_F32] = 16, [DTYPE_F64] = 64,
 };
 
-static const struct { int code; enum dtype dtype; } datatypes[] = {
-    {2, DTYPE_U8},    {256, DTYPE_I8},  {512, DTYPE_U16},  {4, DTYPE_I16},  {768, DTYPE_U32},
-    {8, DTYPE_I32},   {1280, DTYPE_U64}, {1024, DTYPE_I64}, {16, DTYPE_F32}, {64, DTYPE_F64},
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+/* One walk over a header, in either direction. */
+struct walk {
+    unsigned char *byte;
+    int swap, writing;
 };
-enum { N_DATATYPES = sizeof datatypes / sizeof datatypes[0] };
 
-int nifti_dtype(enum dtype *out, int code)
+static uint64_t code_bits(const struct walk *w, size_t at, size_t n, uint64_t x)
 {
-    for (int i = 0; i < N_DATATYPES; i++)
-        if (datatypes[i].code == code) {
-            *out = datatypes[i].dtype;
-            return 0;
-        }
-    return -1;
+    uint64_t got = 0;
+    for (size_t i = 0; i < n; i++) { /* little-endian unless swapped */
+        unsigned char *b = w->byte + at + (w->swap ? n - 1 - i : i);
+        if (w->writing)
+            *b = (unsigned char)(x >> (8 * i));
+        got |= (uint64_t)*b << (8 * i);
+    }
+    return got;
 }
 
-static int datatype_of(enum dtype t)
+static void code_int(const struct walk *w, size_t at, size_t n, int64_t *x)
 {
-    int i = 0;
-    while (datatypes[i].dtype != t)
-        i++;
-    return datatypes[i].code;
+    uint64_t u = code_bits(w, at, n, (uint64_t)*x);
+    *x = n == 2 ? (int16_t)u : n == 4 ? (int32_t)u : (int64_t)u;
 }
 
-static void put_bits(unsigned char *p, size_t n, uint64_t x)
+static void code_real(const struct walk *w, size_t at, size_t n, double *x)
 {
-    for (size_t i = 0; i < n; i++)
-        p[i] = (unsigned char)(x >> (8 * i));
+    float narrow = (float)*x;
+    uint64_t u = 0;
+    memcpy(&u, n == 4 ? (void *)&narrow : (void *)x, n);
+    u = code_bits(w, at, n, u);
+    memcpy(n == 4 ? (void *)&narrow : (void *)x, &u, n);
+    if (n == 4)
+        *x = (double)narrow;
 }
 
-static void put_real(unsigned char *p, size_t n, double d)
+void nifti_code(struct nifti_fields *f, unsigned char *bytes, int swap, int writing)
 {
-    uint64_t bits;
-    float f = (float)d;
-    uint32_t low;
-    memcpy(&bits, &d, 8);
-    memcpy(&low, &f, 4);
-    put_bits(p, n, n == 8 ? bits : low);
+    /* Where the fields stand and how wide they are. */
+    static const struct nifti_layout {
+        size_t int_w, real_w, code_w, units_w;
+        size_t dim, datatype, bitpix, pixdim, offset, slope, inter, units;
+        size_t qform, sform, quatern, qoffset, srow;
+    } layouts[3] = {
+        [1] = {2, 4, 2, 1, 40, 70, 72, 76, 108, 112, 116, 123, 252, 254, 256, 268, 280},
+        [2] = {8, 8, 4, 4, 16, 12, 14, 104, 168, 176, 184, 500, 344, 348, 352, 376, 400},
+    };
+    const struct nifti_layout *at = &layouts[f->space.version];
+    const struct walk w = {bytes, swap, writing};
+    size_t real = at->real_w;
+    struct nifti_space *s = &f->space;
+    for (size_t i = 0; i < 8; i++) {
+        code_int(&w, at->dim + i * at->int_w, at->int_w, &f->dim[i]);
+        code_real(&w, at->pixdim + i * real, real, &s->pixdim[i]);
+    }
+    code_int(&w, at->datatype, 2, &f->datatype);
+    code_int(&w, at->bitpix, 2, &f->bitpix);
+    int64_t offset = writing ? (int64_t)f->vox_offset : 0; /* an integer in version 2 only */
+    if (s->version == 1) {
+        code_real(&w, at->offset, 4, &f->vox_offset);
+    } else {
+        code_int(&w, at->offset, 8, &offset);
+        f->vox_offset = (double)offset;
+    }
+    code_real(&w, at->slope, real, &f->slope);
+    code_real(&w, at->inter, real, &f->inter);
+    code_int(&w, at->units, at->units_w, &s->xyzt_units);
+    code_int(&w, at->qform, at->code_w, &s->qform_code);
+    code_int(&w, at->sform, at->code_w, &s->sform_code);
+    for (size_t i = 0; i < 3; i++) {
+        code_real(&w, at->quatern + i * real, real, &s->quatern[i]);
+        code_real(&w, at->qoffset + i * real, real, &s->qoffset[i]);
+        for (size_t j = 0; j < 4; j++)
+            code_real(&w, at->srow + (i * 4 + j) * real, real, &s->srow[i][j]);
+    }
 }
 
-/* Quaternion and qfac of an orthogonal affine; returns 0 if the axes are sheared. */
+/* ---- space ----------------------------------------------------------------------------------- */
+
+/* Quaternion (b, c, d) and qfac of an orthogonal affine; returns 0 if the axes are sheared. */
 static int quaternion_of(double quatern[3], double *qfac, const struct geometry *g)
 {
     double m[3][3];
@@ -70,40 +110,27 @@ static int quaternion_of(double quatern[3], double *qfac, const struct geometry 
     *qfac = det < 0.0 ? -1.0 : 1.0;
     for (int row = 0; row < 3; row++)
         m[row][2] *= *qfac;
-    double a2 = 1 + m[0][0] + m[1][1] + m[2][2], b2 = 1 + m[0][0] - m[1][1] - m[2][2];
-    double c2 = 1 - m[0][0] + m[1][1] - m[2][2], d2 = 1 - m[0][0] - m[1][1] + m[2][2];
-    if (a2 >= b2 && a2 >= c2 && a2 >= d2) { /* divide by the largest component: no cancellation */
-        double a = sqrt(a2);
-        quatern[0] = (m[2][1] - m[1][2]) / a / 2;
-        quatern[1] = (m[0][2] - m[2][0]) / a / 2;
-        quatern[2] = (m[1][0] - m[0][1]) / a / 2;
-        return 1;
-    }
-    double a; /* its sign is made positive at the end, as the format implies */
-    if (b2 >= c2 && b2 >= d2) {
-        double b = sqrt(b2);
-        quatern[0] = b / 2, quatern[1] = (m[0][1] + m[1][0]) / b / 2;
-        quatern[2] = (m[0][2] + m[2][0]) / b / 2, a = (m[2][1] - m[1][2]) / b;
-    } else if (c2 >= d2) {
-        double c = sqrt(c2);
-        quatern[0] = (m[0][1] + m[1][0]) / c / 2, quatern[1] = c / 2;
-        quatern[2] = (m[1][2] + m[2][1]) / c / 2, a = (m[0][2] - m[2][0]) / c;
-    } else {
-        double d = sqrt(d2);
-        quatern[0] = (m[0][2] + m[2][0]) / d / 2, quatern[1] = (m[1][2] + m[2][1]) / d / 2;
-        quatern[2] = d / 2, a = (m[1][0] - m[0][1]) / d;
-    }
+    /* products[i][j] = 4 q[i] q[j] for the unit quaternion q = (a, b, c, d) */
+    double ab = m[2][1] - m[1][2], ac = m[0][2] - m[2][0], ad = m[1][0] - m[0][1];
+    double bc = m[0][1] + m[1][0], bd = m[0][2] + m[2][0], cd = m[1][2] + m[2][1];
+    const double products[4][4] = {{1 + m[0][0] + m[1][1] + m[2][2], ab, ac, ad},
+                                   {ab, 1 + m[0][0] - m[1][1] - m[2][2], bc, bd},
+                                   {ac, bc, 1 - m[0][0] + m[1][1] - m[2][2], cd},
+                                   {ad, bd, cd, 1 - m[0][0] - m[1][1] + m[2][2]}};
+    int most = 0; /* divide by the largest component: no cancellation */
+    for (int i = 1; i < 4; i++)
+        most = products[i][i] > products[most][most] ? i : most;
+    /* the format implies a >= 0, and q and -q are the same rotation */
+    double scale = products[most][0] < 0.0 ? -0.5 : 0.5;
     for (int i = 0; i < 3; i++)
-        quatern[i] = a < 0.0 ? -quatern[i] : quatern[i];
+        quatern[i] = scale * products[most][i + 1] / sqrt(products[most][most]);
     return 1;
 }
 
 /* The words of a header for a volume that did not come from NIfTI. */
 static void space_from_affine(struct nifti_space *out, const struct geometry *g)
 {
-    memset(out, 0, sizeof *out);
-    out->xyzt_units = 2;
-    out->pixdim[0] = 1.0;
+    *out = (struct nifti_space){.xyzt_units = 2, .pixdim = {1.0}};
     for (int i = 1; i < 8; i++)
         out->pixdim[i] = i < 4 ? g->spacing_mm[i - 1] : 1.0;
     if (!g->known)
@@ -117,68 +144,37 @@ static void space_from_affine(struct nifti_space *out, const struct geometry *g)
     }
 }
 
-static int needs_version_2(const struct volume *v)
-{
-    for (int a = 0; a < v->n_dims; a++)
-        if (v->dims[a] > INT16_MAX)
-            return 1;
-    return v->geometry.nifti.version == 2;
-}
+/* ---- files ----------------------------------------------------------------------------------- */
 
 size_t nifti_header(unsigned char out[NIFTI_HEADER_MAX], const struct volume *v)
 {
-    struct nifti_space made, space = v->geometry.nifti;
-    if (space.version == 0) {
-        space_from_affine(&made, &v->geometry);
-        space = made;
+    struct nifti_fields f = {.dim = {v->n_dims}, .datatype = nifti_datatypes[v->dtype],
+                             .bitpix = 8 * (int64_t)dtype_bytes(v->dtype), .slope = v->slope,
+                             .inter = v->inter, .space = v->geometry.nifti};
+    int version = v->geometry.nifti.version == 2 ? 2 : 1;
+    if (f.space.version == 0)
+        space_from_affine(&f.space, &v->geometry);
+    for (int a = 0; a < 7; a++) {
+        f.dim[a + 1] = v->dims[a];
+        version = v->dims[a] > INT16_MAX ? 2 : version;
     }
-    int version = needs_version_2(v) ? 2 : 1;
-    const struct nifti_layout *at = &nifti_layouts[version];
+    f.space.version = version;
+    size_t bytes = version == 1 ? NIFTI_1_BYTES : NIFTI_2_BYTES;
+    f.vox_offset = (double)bytes + 4;
     memset(out, 0, NIFTI_HEADER_MAX);
-    put_bits(out, 4, at->bytes);
-    memcpy(out + at->magic, version == 1 ? "n+1\0" : "n+2\0\r\n\x1A\n", version == 1 ? 4 : 8);
-    put_bits(out + at->dim, at->int_w, (uint64_t)v->n_dims);
-    for (size_t i = 0; i < 7; i++)
-        put_bits(out + at->dim + (i + 1) * at->int_w, at->int_w, (uint64_t)v->dims[i]);
-    for (size_t i = 0; i < 8; i++)
-        put_real(out + at->pixdim + i * at->real_w, at->real_w, space.pixdim[i]);
-    put_bits(out + at->datatype, 2, (uint64_t)datatype_of(v->dtype));
-    put_bits(out + at->bitpix, 2, 8 * dtype_bytes(v->dtype));
+    out[0] = bytes & 0xFF;
+    out[1] = (unsigned char)(bytes >> 8);
     if (version == 1)
-        put_real(out + at->vox_offset, 4, 352.0);
+        memcpy(out + 344, "n+1", 4);
     else
-        put_bits(out + at->vox_offset, 8, 544);
-    put_real(out + at->slope, at->real_w, v->slope);
-    put_real(out + at->inter, at->real_w, v->inter);
-    put_bits(out + at->units, version == 1 ? 1 : 4, (uint64_t)space.xyzt_units);
-    put_bits(out + at->qform, at->code_w, (uint64_t)space.qform_code);
-    put_bits(out + at->sform, at->code_w, (uint64_t)space.sform_code);
-    for (size_t i = 0; i < 3; i++) {
-        put_real(out + at->quatern + i * at->real_w, at->real_w, space.quatern[i]);
-        put_real(out + at->qoffset + i * at->real_w, at->real_w, space.qoffset[i]);
-        for (size_t j = 0; j < 4; j++)
-            put_real(out + at->srow + (i * 4 + j) * at->real_w, at->real_w, space.srow[i][j]);
-    }
-    return at->bytes + 4;
+        memcpy(out + 4, "n+2\0\r\n\x1A\n", 8);
+    nifti_code(&f, out, 0, 1);
+    return bytes + 4;
 }
 
 int nifti_write(const struct volume *v, const char *path, struct error *e)
 {
     unsigned char header[NIFTI_HEADER_MAX];
     size_t n = nifti_header(header, v);
-    size_t bytes = (size_t)(volume_voxels(v) * volume_channels(v)) * dtype_bytes(v->dtype);
-    struct io_file *f;
-    if (io_create(&f, path, 0666, e) < 0)
-        return -1;
-    struct io_part parts[2] = {{header, n}, {v->data, bytes}};
-    int result;
-    if (text_ends_with_nocase(path, ".gz"))
-        result = io_append_gzip(f, parts, 2, e);
-    else
-        result = io_append(f, header, n, e) < 0 ? -1 : io_append(f, v->data, bytes, e);
-    if (result < 0) {
-        io_abandon(f);
-        return -1;
-    }
-    return io_commit(f, e);
+    return volume_write_file(v, path, header, n, text_ends_with_nocase(path, ".gz") ? 0 : 2, e);
 }

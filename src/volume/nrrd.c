@@ -24,25 +24,19 @@
 #include "volume/header_text.h"
 
 enum {
-    KEY_VALUES_MAX = 1 << 12,   /* "key:=value" lines; a segmentation of 100 organs has about 800 */
+    KEY_VALUES_MAX = 1 << 12, /* "key:=value" lines; a segmentation of 100 organs has about 800 */
     SKIP_LINES_MAX = 1 << 16,
-    SKIP_BYTES_MAX = 1 << 20    /* text before the voxels, and decoded bytes skipped in gzip */
+    SKIP_PACKED_MAX = 1 << 20 /* decoded bytes skipped in gzip */
 };
 
 struct nrrd {
-    int n_axes;
-    int64_t dims[VOLUME_MAX_DIMS];     /* in file order */
-    enum dtype dtype;
-    enum nrrd_encoding encoding;
-    int swap;                          /* voxels are in the other byte order */
-    int64_t skip_lines, skip_bytes;    /* skip_bytes -1: the voxels end the file */
-    const char *data_file;             /* NULL: voxels follow the header */
-    int n_space;                       /* numbers in a direction; 0 as long as nothing tells */
-    int known;                         /* the header names the patient's axes */
+    int n_axes, n_space;             /* numbers in a direction; 0 as long as nothing tells */
+    int known;                       /* the header names the patient's axes */
     enum header_space space;
-    int is_spatial[VOLUME_MAX_DIMS];
-    double step[VOLUME_MAX_DIMS][3];   /* of spatial axes, mm */
-    double origin[3];                  /* mm */
+    int is_spatial[VOLUME_MAX_DIMS]; /* these in file order */
+    double step[VOLUME_MAX_DIMS][3]; /* of spatial axes, mm */
+    double origin[3];                /* mm */
+    struct header_data data;
 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -112,151 +106,123 @@ static int read_fields(struct header_text *h, struct source *s, struct error *e)
 
 /* ---- shape and coding ------------------------------------------------------------------------ */
 
-static const struct {
-    const char *name; /* without blanks */
-    enum dtype dtype;
-} type_names[] = {
-    {"signedchar", DTYPE_I8}, {"int8", DTYPE_I8}, {"int8t", DTYPE_I8},
-    {"uchar", DTYPE_U8}, {"unsignedchar", DTYPE_U8}, {"uint8", DTYPE_U8}, {"uint8t", DTYPE_U8},
-    {"short", DTYPE_I16}, {"shortint", DTYPE_I16}, {"signedshort", DTYPE_I16},
-    {"signedshortint", DTYPE_I16}, {"int16", DTYPE_I16}, {"int16t", DTYPE_I16},
-    {"ushort", DTYPE_U16}, {"unsignedshort", DTYPE_U16}, {"unsignedshortint", DTYPE_U16},
-    {"uint16", DTYPE_U16}, {"uint16t", DTYPE_U16},
-    {"int", DTYPE_I32}, {"signedint", DTYPE_I32}, {"int32", DTYPE_I32}, {"int32t", DTYPE_I32},
-    {"uint", DTYPE_U32}, {"unsignedint", DTYPE_U32}, {"uint32", DTYPE_U32}, {"uint32t", DTYPE_U32},
-    {"longlong", DTYPE_I64}, {"longlongint", DTYPE_I64}, {"signedlonglong", DTYPE_I64},
-    {"signedlonglongint", DTYPE_I64}, {"int64", DTYPE_I64}, {"int64t", DTYPE_I64},
-    {"ulonglong", DTYPE_U64}, {"unsignedlonglong", DTYPE_U64}, {"unsignedlonglongint", DTYPE_U64},
-    {"uint64", DTYPE_U64}, {"uint64t", DTYPE_U64},
-    {"float", DTYPE_F32}, {"double", DTYPE_F64},
+static const char *const type_names[DTYPE_F64 + 1] = {
+    [DTYPE_I8] = " signedchar int8 int8t ",
+    [DTYPE_U8] = " uchar unsignedchar uint8 uint8t ",
+    [DTYPE_I16] = " short shortint signedshort signedshortint int16 int16t ",
+    [DTYPE_U16] = " ushort unsignedshort unsignedshortint uint16 uint16t ",
+    [DTYPE_I32] = " int signedint int32 int32t ",
+    [DTYPE_U32] = " uint unsignedint uint32 uint32t ",
+    [DTYPE_I64] = " longlong longlongint signedlonglong signedlonglongint int64 int64t ",
+    [DTYPE_U64] = " ulonglong unsignedlonglong unsignedlonglongint uint64 uint64t ",
+    [DTYPE_F32] = " float ",
+    [DTYPE_F64] = " double ",
 };
 
-static int parse_type(enum dtype *out, const char *text, struct error *e)
-{
-    char name[HEADER_WORD];
-    header_normalise(name, sizeof name, text);
-    for (size_t i = 0; i < sizeof type_names / sizeof type_names[0]; i++)
-        if (strcmp(type_names[i].name, name) == 0) {
-            *out = type_names[i].dtype;
-            return 0;
-        }
-    return fail(e, ERR_DATA, "R06", "type \"%.40s\" is not a scalar type", text);
-}
-
-static int parse_shape(struct nrrd *n, const struct header_text *h, struct error *e)
+static int parse_shape(struct volume *v, const struct header_text *h, struct error *e)
 {
     const char *dimension = header_need(h, "dimension", "dimension", e), *sizes, *type;
-    int64_t n_axes;
+    int64_t n;
     if (!dimension || !(sizes = header_need(h, "sizes", "sizes", e)) ||
         !(type = header_need(h, "type", "type", e)))
         return -1;
-    if (parse_int(&n_axes, dimension) < 0 || n_axes < 1 || n_axes > VOLUME_MAX_DIMS)
+    if (parse_int(&n, dimension) < 0 || n < 1 || n > VOLUME_MAX_DIMS)
         return fail(e, ERR_DATA, "R04", "dimension \"%.40s\", allowed 1..%d", dimension,
                     VOLUME_MAX_DIMS);
-    n->n_axes = (int)n_axes;
-    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
-        n->dims[a] = 1;
-    if (header_ints(n->dims, n->n_axes, sizes) < 0)
-        return fail(e, ERR_DATA, "R04", "sizes \"%.60s\" are not %d integers", sizes, n->n_axes);
-    for (int a = 0; a < n->n_axes; a++)
-        if (n->dims[a] < 1)
-            return fail(e, ERR_DATA, "R04", "sizes[%d]=%lld, allowed 1 or more", a,
-                        (long long)n->dims[a]);
-    return parse_type(&n->dtype, type, e);
+    v->n_dims = (int)n;
+    if (header_sizes(v, 0, v->n_dims, sizes, "sizes", e) < 0)
+        return -1;
+    return header_dtype(&v->dtype, type_names, type, e);
 }
 
-static int parse_endian(struct nrrd *n, const struct header_text *h, struct error *e)
-{
-    const char *endian = header_find(h, "endian");
-    const int host_is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
-    if (!endian && dtype_bytes(n->dtype) > 1)
-        return fail(e, ERR_DATA, "R08", "field \"endian\" is missing, needed for type %s",
-                    dtype_name(n->dtype));
-    int is_big = endian && strcasecmp(endian, "big") == 0;
-    if (endian && !is_big && strcasecmp(endian, "little") != 0)
-        return fail(e, ERR_DATA, "R08", "endian \"%.40s\", allowed little or big", endian);
-    n->swap = endian && is_big != host_is_big && dtype_bytes(n->dtype) > 1;
-    return 0;
-}
-
-static int parse_skips(struct nrrd *n, const struct header_text *h, struct error *e)
+static int parse_skips(struct header_data *d, const struct header_text *h, struct error *e)
 {
     const char *lines = header_find(h, "lineskip"), *bytes = header_find(h, "byteskip");
-    if (lines && (parse_int(&n->skip_lines, lines) < 0 || n->skip_lines < 0 ||
-                  n->skip_lines > SKIP_LINES_MAX))
+    if (lines && (parse_int(&d->skip_lines, lines) < 0 || d->skip_lines < 0 ||
+                  d->skip_lines > SKIP_LINES_MAX))
         return fail(e, ERR_DATA, "R10", "line skip \"%.40s\", allowed 0..%d", lines,
                     SKIP_LINES_MAX);
-    if (bytes && (parse_int(&n->skip_bytes, bytes) < 0 || n->skip_bytes < -1))
+    if (bytes && (parse_int(&d->skip, bytes) < 0 || d->skip < -1))
         return fail(e, ERR_DATA, "R10", "byte skip \"%.40s\", allowed -1 or more", bytes);
-    if (n->encoding == NRRD_GZIP && (n->skip_bytes < 0 || n->skip_bytes > SKIP_BYTES_MAX))
+    if (d->coding == SOURCE_GZIP && (d->skip < 0 || d->skip > SKIP_PACKED_MAX))
         return fail(e, ERR_DATA, "R10", "byte skip %lld with gzip, allowed 0..%d",
-                    (long long)n->skip_bytes, SKIP_BYTES_MAX);
+                    (long long)d->skip, SKIP_PACKED_MAX);
     return 0;
 }
 
-static int parse_coding(struct nrrd *n, const struct header_text *h, struct error *e)
+static int parse_coding(struct header_data *d, enum dtype t, const struct header_text *h,
+                        struct error *e)
 {
+    const char *endian = header_find(h, "endian");
     const char *encoding = header_need(h, "encoding", "encoding", e);
     if (!encoding)
         return -1;
     if (strcasecmp(encoding, "gzip") == 0 || strcasecmp(encoding, "gz") == 0)
-        n->encoding = NRRD_GZIP;
+        d->coding = SOURCE_GZIP;
     else if (strcasecmp(encoding, "raw") != 0)
         return fail(e, ERR_DATA, "R07", "encoding \"%.40s\" is not supported, raw and gzip are",
                     encoding);
-    n->data_file = header_find(h, "datafile");
-    return parse_endian(n, h, e) < 0 ? -1 : parse_skips(n, h, e);
+    if (!endian && dtype_bytes(t) > 1)
+        return fail(e, ERR_DATA, "R08", "field \"endian\" is missing, needed for type %s",
+                    dtype_name(t));
+    d->is_big = endian && strcasecmp(endian, "big") == 0;
+    if (endian && !d->is_big && strcasecmp(endian, "little") != 0)
+        return fail(e, ERR_DATA, "R08", "endian \"%.40s\", allowed little or big", endian);
+    d->file = header_find(h, "datafile");
+    d->id_claim = "R14";
+    return parse_skips(d, h, e);
 }
 
 /* ---- space ----------------------------------------------------------------------------------- */
 
-enum naming { NAMED, DOUBTFUL, UNNAMED };
-
-static const struct space_name {
+/* Each also exists with time as a fourth number: "...-time", and "LPST" for "LPS". */
+static const struct {
     const char *name;
-    int n; /* numbers in a direction */
     enum header_space space;
-    enum naming naming;
-} space_names[] = {
-    {"left-posterior-superior", 3, HEADER_LPS, NAMED}, {"lps", 3, HEADER_LPS, NAMED},
-    {"right-anterior-superior", 3, HEADER_RAS, NAMED}, {"ras", 3, HEADER_RAS, NAMED},
-    {"left-anterior-superior", 3, HEADER_LAS, NAMED}, {"las", 3, HEADER_LAS, NAMED},
-    {"left-posterior-superior-time", 4, HEADER_LPS, NAMED}, {"lpst", 4, HEADER_LPS, NAMED},
-    {"right-anterior-superior-time", 4, HEADER_RAS, NAMED}, {"rast", 4, HEADER_RAS, NAMED},
-    {"left-anterior-superior-time", 4, HEADER_LAS, NAMED}, {"last", 4, HEADER_LAS, NAMED},
-    {"scanner-xyz", 3, HEADER_LPS, DOUBTFUL}, {"scanner-xyz-time", 4, HEADER_LPS, DOUBTFUL},
-    {"3d-right-handed", 3, HEADER_RAS, UNNAMED}, {"3d-left-handed", 3, HEADER_RAS, UNNAMED},
-    {"3d-right-handed-time", 4, HEADER_RAS, UNNAMED},
-    {"3d-left-handed-time", 4, HEADER_RAS, UNNAMED},
+    enum { NAMED, DOUBTFUL, UNNAMED } naming;
+} spaces[] = {
+    {"left-posterior-superior", HEADER_LPS, NAMED}, {"lps", HEADER_LPS, NAMED},
+    {"right-anterior-superior", HEADER_RAS, NAMED}, {"ras", HEADER_RAS, NAMED},
+    {"left-anterior-superior", HEADER_LAS, NAMED},  {"las", HEADER_LAS, NAMED},
+    {"scanner-xyz", HEADER_LPS, DOUBTFUL},          {"3d-right-handed", HEADER_RAS, UNNAMED},
+    {"3d-left-handed", HEADER_RAS, UNNAMED},
 };
+enum { N_SPACES = sizeof spaces / sizeof spaces[0] };
 
-static int parse_space(struct nrrd *n, struct header_text *h, struct error *e)
+static int parse_space_name(struct nrrd *n, const struct header_text *h, const char *text,
+                            struct error *e)
+{
+    char name[HEADER_WORD];
+    size_t length = strlen(header_normalise(name, sizeof name, text)), i = 0;
+    int has_time = text_ends_with(name, "-time") || (length == 4 && name[3] == 't');
+    if (has_time)
+        name[length - (length == 4 ? 1 : 5)] = '\0';
+    while (i < N_SPACES && strcmp(name, spaces[i].name) != 0)
+        i++;
+    if (i == N_SPACES)
+        return fail(e, ERR_DATA, "R12", "space \"%.60s\" is unknown", text);
+    n->n_space = has_time ? 4 : 3;
+    n->space = spaces[i].space;
+    n->known = spaces[i].naming != UNNAMED;
+    if (spaces[i].naming == DOUBTFUL)
+        volume_warn(h, "R12", "space is scanner-xyz, taken as left-posterior-superior");
+    return 0;
+}
+
+static int parse_space(struct nrrd *n, const struct header_text *h, struct error *e)
 {
     const char *text = header_find(h, "space"), *dimension = header_find(h, "spacedimension");
-    char name[HEADER_WORD];
-    const struct space_name *found = NULL;
-    n->space = HEADER_RAS;
-    for (size_t i = 0; text && i < sizeof space_names / sizeof space_names[0]; i++)
-        if (strcmp(header_normalise(name, sizeof name, text), space_names[i].name) == 0)
-            found = &space_names[i];
-    if (text && !found)
-        return fail(e, ERR_DATA, "R12", "space \"%.60s\" is unknown", text);
-    if (found) {
-        n->n_space = found->n;
-        n->space = found->space;
-        n->known = found->naming != UNNAMED;
-        if (found->naming == DOUBTFUL)
-            header_doubt(h, "R12", "space is scanner-xyz, taken as left-posterior-superior");
-    }
     int64_t count;
+    if (text && parse_space_name(n, h, text, e) < 0)
+        return -1;
     if (dimension && (parse_int(&count, dimension) < 0 || count < 2 || count > 4 ||
-                      (found && count != found->n)))
+                      (text && count != n->n_space)))
         return fail(e, ERR_DATA, "R12", "space dimension \"%.40s\", allowed %s", dimension,
-                    found ? "what \"space\" says" : "2..4");
+                    text ? "what \"space\" says" : "2..4");
     if (dimension)
         n->n_space = (int)count;
     if (!n->known)
-        header_doubt(h, "R12", "no patient space is named, orientation unknown");
+        volume_warn(h, "R12", "no patient space is named, orientation unknown");
     return 0;
 }
 
@@ -360,10 +326,9 @@ static int choose_axes(struct nrrd *n, const struct header_text *h, const double
 }
 
 /* The next unit of a list of quoted words; beyond its end millimetres. */
-static double next_unit(const char **at, struct header_text *h)
+static double next_unit(const char **at, const struct header_text *h)
 {
     char word[HEADER_WORD] = "";
-    double mm = 1;
     if (*at == NULL)
         return 1;
     *at += strspn(*at, " \t");
@@ -371,12 +336,10 @@ static double next_unit(const char **at, struct header_text *h)
     memcpy(word, *at + quoted, n < sizeof word ? n : sizeof word - 1);
     *at += quoted + n;
     *at += quoted && **at == '"';
-    if (header_unit(&mm, word) < 0)
-        header_doubt(h, "N23", "unknown unit of length, taken as mm");
-    return mm;
+    return header_unit(h, word);
 }
 
-static int parse_spacings(struct nrrd *n, struct header_text *h, struct error *e)
+static int parse_spacings(struct nrrd *n, const struct header_text *h, struct error *e)
 {
     const char *text = header_find(h, "spacings"), *units = header_find(h, "units");
     double spacing[VOLUME_MAX_DIMS];
@@ -398,14 +361,14 @@ static int parse_spacings(struct nrrd *n, struct header_text *h, struct error *e
         if (spacing[a] == 0)
             return fail(e, ERR_DATA, "N22", "spacings[%d]=0", a);
         if (spacing[a] < 0)
-            header_doubt(h, "N22", "negative spacing, its absolute value is taken");
+            volume_warn(h, "N22", "negative spacing, its absolute value is taken");
         n->step[a][i++] = isnan(spacing[a]) ? 1 : fabs(spacing[a]) * mm;
     }
     return 0;
 }
 
 /* Origin and units of space, which scale the rows of every direction and of the origin. */
-static int parse_origin(struct nrrd *n, struct header_text *h, struct error *e)
+static int parse_origin(struct nrrd *n, const struct header_text *h, struct error *e)
 {
     const char *text = header_find(h, "spaceorigin"), *units = header_find(h, "spaceunits");
     int has_directions = header_find(h, "spacedirections") != NULL;
@@ -428,7 +391,7 @@ static int parse_origin(struct nrrd *n, struct header_text *h, struct error *e)
     return 0;
 }
 
-static int parse_place(struct nrrd *n, struct header_text *h, struct error *e)
+static int parse_place(struct nrrd *n, const struct header_text *h, struct error *e)
 {
     const char *directions = header_find(h, "spacedirections");
     if (parse_space(n, h, e) < 0)
@@ -490,93 +453,28 @@ static int order_axes(int from[VOLUME_MAX_DIMS], int *n_dims, const struct nrrd 
     return 0;
 }
 
-static int skip_lines(struct source *data, int64_t n, struct error *e)
-{
-    unsigned char byte;
-    if (n > 0 && source_offset(data) == 0 && source_peek(data, &byte, 1, e) < 0)
-        return -1; /* the peek fills the buffer, so that single bytes cost no system call */
-    for (int64_t used = 0; n > 0; used++) {
-        int64_t got = source_read_some(data, &byte, 1, e);
-        if (got < 0)
-            return -1;
-        if (got == 0 || used == SKIP_BYTES_MAX)
-            return fail(e, ERR_DATA, "R10", "line skip: %lld lines more than %s", (long long)n,
-                        got ? "1 MiB of text" : "the file has");
-        n -= byte == '\n';
-    }
-    return 0;
-}
-
-/* Moves the cursor to the first voxel. Lines are skipped before decoding, bytes after it. */
-static int seek_voxels(struct source *data, const struct nrrd *n, struct error *e)
-{
-    if (skip_lines(data, n->skip_lines, e) < 0)
-        return -1;
-    if (n->encoding == NRRD_GZIP && source_decode(data, SOURCE_GZIP, e) < 0)
-        return -1;
-    if (n->skip_bytes >= 0)
-        return source_can_hold(data, (uint64_t)n->skip_bytes, "R10", e) < 0
-                   ? -1 : source_skip(data, (uint64_t)n->skip_bytes, e);
-    size_t bytes = dtype_bytes(n->dtype);
-    for (int a = 0; a < n->n_axes; a++)
-        if (size_mul(&bytes, bytes, (size_t)n->dims[a]) < 0)
-            return 0; /* volume_read_voxels refuses such sizes */
-    return bytes < source_left_at_most(data) ? source_seek_from_end(data, bytes, e) : 0;
-}
-
-static int read_voxels(struct volume *out, struct source *s, const struct nrrd *n,
-                       const struct volume_request *r, struct error *e)
-{
-    struct source *detached = NULL;
-    int result = -1;
-    if (n->data_file && header_open_data(&detached, s, n->data_file, e) < 0)
-        return -1;
-    struct source *data = detached ? detached : s;
-    if (seek_voxels(data, n, e) == 0 && volume_read_voxels(out, data, n->swap, "R14", r, e) == 0)
-        result = 0;
-    else if (detached)
-        fail_in(e, n->data_file);
-    source_close(detached);
-    return result;
-}
-
 static int nrrd_read(struct volume *out, struct source *s, const struct volume_request *r,
                      struct error *e)
 {
     struct header_text h;
-    struct nrrd n = {0};
+    struct nrrd n = {.space = HEADER_RAS};
     int from[VOLUME_MAX_DIMS], n_dims, result = -1;
-    if (header_init(&h, s, e) < 0)
+    if (header_init(&h, s, r, e) < 0)
         return -1;
-    if (read_magic(&h, s, e) < 0 || read_fields(&h, s, e) < 0)
-        goto out;
-    if (parse_shape(&n, &h, e) < 0 || parse_coding(&n, &h, e) < 0 || parse_place(&n, &h, e) < 0)
-        goto out;
-    if (order_axes(from, &n_dims, &n, e) < 0 || header_refuse_doubts(&h, r, e) < 0)
-        goto out;
-    if (make_geometry(&out->geometry, &n, header_find(&h, "spacedirections") != NULL, e) < 0)
+    if (read_magic(&h, s, e) < 0 || read_fields(&h, s, e) < 0 || parse_shape(out, &h, e) < 0 ||
+        parse_coding(&n.data, out->dtype, &h, e) < 0)
         goto out;
     out->format = "NRRD";
-    out->dtype = n.dtype;
-    out->slope = 1;
-    out->n_dims = n.n_axes;
-    memcpy(out->dims, n.dims, sizeof out->dims);
-    if (read_voxels(out, s, &n, r, e) < 0 || header_reorder_axes(out, from, e) < 0)
+    n.n_axes = out->n_dims;
+    if (parse_place(&n, &h, e) < 0 || order_axes(from, &n_dims, &n, e) < 0 ||
+        make_geometry(&out->geometry, &n, header_find(&h, "spacedirections") != NULL, e) < 0 ||
+        header_read_voxels(out, s, &n.data, r, e) < 0 || header_reorder_axes(out, from, e) < 0)
         goto out;
     out->n_dims = n_dims;
-    header_report_doubts(&h, s, r);
     result = 0;
 out:
     header_done(&h);
     return result;
 }
 
-/* .seg.nrrd holds segments, .nrrd voxels; gzip, as 3D Slicer writes by default. */
-static int nrrd_write_named(const struct volume *v, const char *path, struct error *e)
-{
-    if (text_ends_with_nocase(path, ".seg.nrrd"))
-        return nrrd_write_segmentation(v, path, e);
-    return nrrd_write(v, path, NRRD_GZIP, e);
-}
-
-const struct volume_format format_nrrd = {"NRRD", nrrd_recognise, nrrd_read, nrrd_write_named};
+const struct volume_format format_nrrd = {nrrd_recognise, nrrd_read, nrrd_write};

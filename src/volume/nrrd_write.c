@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "volume/header_text.h"
 
 /* A header without segments: 12 numbers of 24 digits, 7 axes of 20, and words. */
@@ -33,16 +32,6 @@ PRINTF(2, 3) static void put(struct header_out *t, const char *fmt, ...)
     t->bytes = n < 0 || (size_t)n >= room ? t->cap - 1 : t->bytes + (size_t)n;
 }
 
-static int is_full(const struct header_out *t)
-{
-    return t->bytes == t->cap - 1;
-}
-
-const char *nrrd_type_name(enum dtype t)
-{
-    return t == DTYPE_F32 ? "float" : t == DTYPE_F64 ? "double" : dtype_name(t);
-}
-
 /* Column c of the affine in the space that is written. */
 static void put_column(struct header_out *t, const struct geometry *g, int c)
 {
@@ -51,10 +40,14 @@ static void put_column(struct header_out *t, const struct geometry *g, int c)
 }
 
 /* Everything but the blank line. */
-static void put_header(struct header_out *t, const struct volume *v, enum nrrd_encoding encoding)
+static void put_header(struct header_out *t, const struct volume *v, int gzip)
 {
     int n_axes = v->n_dims < 3 ? 3 : v->n_dims;
-    put(t, "NRRD0004\ntype: %s\ndimension: %d\n", nrrd_type_name(v->dtype), n_axes);
+    put(t, "NRRD0004\ntype: %s\ndimension: %d\n",
+        v->dtype == DTYPE_F32   ? "float"
+        : v->dtype == DTYPE_F64 ? "double"
+                                : dtype_name(v->dtype),
+        n_axes);
     put(t, v->geometry.known ? "space: left-posterior-superior\nsizes:"
                              : "space dimension: 3\nsizes:");
     for (int a = 0; a < n_axes; a++)
@@ -68,46 +61,25 @@ static void put_header(struct header_out *t, const struct volume *v, enum nrrd_e
     for (int a = 3; a < n_axes; a++)
         put(t, " list");
     if (dtype_bytes(v->dtype) > 1)
-        put(t, "\nendian: %s", __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? "big" : "little");
-    put(t, "\nencoding: %s\nspace origin:", encoding == NRRD_GZIP ? "gzip" : "raw");
+        put(t, "\nendian: little");
+    put(t, "\nencoding: %s\nspace origin:", gzip ? "gzip" : "raw");
     put_column(t, &v->geometry, 3);
     put(t, "\n");
 }
 
-int nrrd_header(char **out, const struct volume *v, enum nrrd_encoding encoding, struct error *e)
+int nrrd_header(char **out, const struct volume *v, int gzip, struct error *e)
 {
     CHECK(v->slope == 1.0 && v->inter == 0.0);
     struct header_out t = {mem_alloc(e, PLAIN_HEADER_MAX, 1), 0, PLAIN_HEADER_MAX};
     *out = t.text;
     if (!t.text)
         return -1;
-    put_header(&t, v, encoding);
+    put_header(&t, v, gzip);
     put(&t, "\n");
     return 0;
 }
 
 /* ---- voxels ---------------------------------------------------------------------------------- */
-
-/* A file of that header text (without its blank line) and v's voxels. */
-static int write_file(const struct volume *v, const char *path, const struct header_out *header,
-                      enum nrrd_encoding encoding, struct error *e)
-{
-    struct io_file *f = NULL;
-    size_t n = (size_t)(volume_voxels(v) * volume_channels(v)) * dtype_bytes(v->dtype);
-    struct io_part voxels = {v->data, n};
-    if (io_create(&f, path, 0666, e) < 0)
-        return -1;
-    if (io_append(f, header->text, header->bytes, e) < 0 || io_append(f, "\n", 1, e) < 0)
-        goto failed;
-    int result = encoding == NRRD_GZIP ? io_append_gzip(f, &voxels, 1, e)
-                                       : io_append(f, v->data, n, e);
-    if (result < 0)
-        goto failed;
-    return io_commit(f, e);
-failed:
-    io_abandon(f);
-    return -1;
-}
 
 /* The values of scaled voxels: float where 24 bits hold the stored numbers, else double. */
 static int scaled_values(struct volume *out, const struct volume *v, struct error *e)
@@ -133,28 +105,17 @@ static int scaled_values(struct volume *out, const struct volume *v, struct erro
     return 0;
 }
 
-int nrrd_write(const struct volume *v, const char *path, enum nrrd_encoding encoding,
-               struct error *e)
+static int write_voxels(const struct volume *v, const char *path, struct error *e)
 {
     struct volume scaled = {0};
-    struct header_out header = {NULL, 0, PLAIN_HEADER_MAX};
-    int result = -1;
-    if (v->slope != 1.0 || v->inter != 0.0) {
-        if (scaled_values(&scaled, v, e) < 0) {
-            fail_in(e, path);
-            goto out;
-        }
-        v = &scaled;
-    }
-    header.text = mem_alloc(e, header.cap, 1);
-    if (!header.text) {
+    char *header = NULL;
+    int is_scaled = v->slope != 1.0 || v->inter != 0.0, result = -1;
+    if ((is_scaled && scaled_values(&scaled, v, e) < 0) ||
+        nrrd_header(&header, is_scaled ? &scaled : v, 1, e) < 0)
         fail_in(e, path);
-        goto out;
-    }
-    put_header(&header, v, encoding);
-    result = write_file(v, path, &header, encoding, e);
-out:
-    mem_free(header.text);
+    else
+        result = volume_write_file(is_scaled ? &scaled : v, path, header, strlen(header), 1, e);
+    mem_free(header);
     mem_free(scaled.data);
     return result;
 }
@@ -222,42 +183,52 @@ static enum dtype pack_labels(label_t *label, int64_t n, label_t highest)
     return DTYPE_U8;
 }
 
-int nrrd_write_segmentation(const struct volume *v, const char *path, struct error *e)
+/* The labels, their boxes and the header that tells of both. The caller frees all three. */
+static int describe_segments(struct volume *mask, struct extent **box, struct header_out *header,
+                             const struct volume *v, struct error *e)
 {
-    label_t *label = NULL, highest;
+    label_t *label, highest;
+    if (volume_channels(v) != 1)
+        return fail(e, ERR_DATA, "N31", "%lld channels, a segmentation has one",
+                    (long long)volume_channels(v));
+    if (volume_labels(&label, &highest, v, e) < 0)
+        return -1;
+    mask->data = label;
+    if (!(*box = mem_alloc(e, (size_t)highest + 1, sizeof **box)) ||
+        !(header->text = mem_alloc(e, header->cap, 1)))
+        return -1;
+    find_extents(*box, label, v->dims, highest);
+    mask->n_dims = 3;
+    mask->dtype = pack_labels(label, volume_voxels(v), highest);
+    put_header(header, mask, 1);
+    put_segments(header, *box, highest);
+    put(header, "\n");
+    if (header->bytes == header->cap - 1)
+        return fail(e, ERR_DATA, NULL,
+                    "too many classes for the header of a segmentation (%d bytes)",
+                    HEADER_MAX_BYTES);
+    return 0;
+}
+
+static int write_segments(const struct volume *v, const char *path, struct error *e)
+{
+    struct volume mask = *v;
     struct extent *box = NULL;
     struct header_out header = {NULL, 0, HEADER_MAX_BYTES}; /* what readers take */
-    struct volume mask = *v;
-    int result = -1;
-    if (volume_channels(v) != 1) {
-        fail(e, ERR_DATA, "N31", "%lld channels, a segmentation has one",
-             (long long)volume_channels(v));
-        goto failed;
-    }
-    if (volume_labels(&label, &highest, v, e) < 0 ||
-        !(box = mem_alloc(e, (size_t)highest + 1, sizeof *box)) ||
-        !(header.text = mem_alloc(e, header.cap, 1)))
-        goto failed;
-    find_extents(box, label, v->dims, highest);
-    mask.n_dims = 3;
-    mask.dtype = pack_labels(label, volume_voxels(v), highest);
-    mask.data = label;
-    mask.slope = 1.0;
-    mask.inter = 0.0;
-    put_header(&header, &mask, NRRD_GZIP);
-    put_segments(&header, box, highest);
-    if (is_full(&header)) {
-        fail(e, ERR_DATA, NULL, "too many classes for the header of a segmentation (%d bytes)",
-             HEADER_MAX_BYTES);
-        goto failed;
-    }
-    result = write_file(&mask, path, &header, NRRD_GZIP, e);
-    goto out;
-failed:
-    fail_in(e, path);
-out:
-    mem_free(label);
+    mask.data = NULL;
+    int result = describe_segments(&mask, &box, &header, v, e);
+    if (result < 0)
+        fail_in(e, path);
+    else
+        result = volume_write_file(&mask, path, header.text, header.bytes, 1, e);
+    mem_free(mask.data);
     mem_free(box);
     mem_free(header.text);
     return result;
+}
+
+int nrrd_write(const struct volume *v, const char *path, struct error *e)
+{
+    return text_ends_with_nocase(path, ".seg.nrrd") ? write_segments(v, path, e)
+                                                    : write_voxels(v, path, e);
 }

@@ -1,24 +1,228 @@
-/* regrid.c - resampling of whole volumes: all channels, any type, affine moved along.
+/* regrid.c - whole volumes on another grid: all channels, any type, the affine moved along.
  *
- * volume_resample() is the separable core of resample.c with a volume around it.
- * volume_resample_like() brings a volume onto any grid of the same patient space. The map from
- * output index to input index is inverse(affine_in) * affine_out; if it is diagonal after
- * exchanging and reversing axes, the separable way is taken, else every output voxel looks up its
- * own position ("oblique").
+ * Exchange and reversal of axes, crop and pad keep voxels bit for bit: output rows are read from
+ * the input with a signed stride, and elements are moved as 1, 2, 4 or 8 bytes; nothing looks at
+ * values. volume_resample() puts a volume around the separable core of resample.c.
+ *
+ * The affine follows by affine_out = affine_in * map, where map takes output to input indices:
+ *
+ *     permute    input[axis[a]] = flip[a] ? n - 1 - output[a] : output[a]
+ *     crop       input[a]       = output[a] + first[a]
+ *     resample   input[a]       = start[a] + step[a] * output[a]
  */
 #include <math.h>
 #include <string.h>
 
 #include "volume/resample.h"
 
-/* ---- aligned --------------------------------------------------------------------------------- */
+/* A zeroed volume with the channels, scaling and format of `in` but another type and shape, in the
+ * same place of the patient: output index (i, j, k) is input index map * (i, j, k, 1). */
+static int new_like(struct volume *out, const struct volume *in, enum dtype t,
+                    const int64_t dims[3], const double map[3][4], struct error *e)
+{
+    double affine[3][4];
+    size_t n = 1;
+    *out = *in;
+    out->data = NULL;
+    out->dtype = t;
+    out->n_dims = in->n_dims < 3 ? 3 : in->n_dims;
+    memcpy(out->dims, dims, 3 * sizeof dims[0]);
+    affine_multiply(affine, in->geometry.affine, map);
+    geometry_from_affine(&out->geometry, (const double(*)[4])affine);
+    out->geometry.known = in->geometry.known;
+    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
+        if (out->dims[a] < 1 || size_mul(&n, n, (size_t)out->dims[a]) < 0 ||
+            n > volume_default_limits.bytes / dtype_bytes(t)) {
+            fail(e, ERR_DATA, NULL, "the new grid of %lldx%lldx%lld is none of at most %llu bytes",
+                 (long long)dims[0], (long long)dims[1], (long long)dims[2],
+                 (unsigned long long)volume_default_limits.bytes);
+            goto failed;
+        }
+    out->data = mem_alloc(e, n, dtype_bytes(t));
+    if (out->data)
+        return 0;
+failed:
+    volume_free(out);
+    return -1;
+}
+
+/* ---- bit for bit ----------------------------------------------------------------------------- */
+
+/* n elements from `in`, `stride` elements apart (any sign), to consecutive places. */
+static void copy_strided(void *out, const void *in, int64_t n, int64_t stride, size_t each)
+{
+    if (stride == 1)
+        memcpy(out, in, (size_t)n * each);
+    else if (each == 1)
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)out)[i] = ((const uint8_t *)in)[i * stride];
+    else if (each == 2)
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)out)[i] = ((const uint16_t *)in)[i * stride];
+    else if (each == 4)
+        for (int64_t i = 0; i < n; i++)
+            ((uint32_t *)out)[i] = ((const uint32_t *)in)[i * stride];
+    else
+        for (int64_t i = 0; i < n; i++)
+            ((uint64_t *)out)[i] = ((const uint64_t *)in)[i * stride];
+}
+
+void volume_gather(void *out, const struct volume *v, const int64_t dims[VOLUME_MAX_DIMS],
+                   const int64_t stride[VOLUME_MAX_DIMS], int64_t start)
+{
+    size_t each = dtype_bytes(v->dtype);
+    int64_t index[VOLUME_MAX_DIMS] = {0};
+    for (char *to = out;; to += (size_t)dims[0] * each) {
+        copy_strided(to, (const char *)v->data + (size_t)start * each, dims[0], stride[0], each);
+        int a = 1; /* the next row */
+        for (; a < VOLUME_MAX_DIMS && ++index[a] == dims[a]; a++) {
+            start -= (dims[a] - 1) * stride[a];
+            index[a] = 0;
+        }
+        if (a == VOLUME_MAX_DIMS)
+            return;
+        start += stride[a];
+    }
+}
+
+int volume_permute(struct volume *out, const struct volume *in, const int axis[3],
+                   const int flip[3], struct error *e)
+{
+    int64_t stride_in[VOLUME_MAX_DIMS], stride[VOLUME_MAX_DIMS], dims[3], n = 1, start = 0;
+    double map[3][4] = {{0}};
+    for (int a = 0; a < VOLUME_MAX_DIMS; a++, n *= in->dims[a - 1])
+        stride[a] = stride_in[a] = n;
+    for (int a = 0; a < 3; a++) {
+        int from = axis[a];
+        int64_t last = in->dims[from] - 1;
+        dims[a] = in->dims[from];
+        stride[a] = flip[a] ? -stride_in[from] : stride_in[from];
+        start += flip[a] ? stride_in[from] * last : 0;
+        map[from][a] = flip[a] ? -1.0 : 1.0;
+        map[from][3] = flip[a] ? (double)last : 0.0;
+    }
+    if (new_like(out, in, in->dtype, dims, (const double(*)[4])map, e) < 0)
+        return -1;
+    volume_gather(out->data, in, out->dims, stride, start);
+    return 0;
+}
+
+int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3],
+                     const int flip[3], struct error *e)
+{
+    int back[3], back_flip[3];
+    for (int a = 0; a < 3; a++) {
+        back[axis[a]] = a;
+        back_flip[axis[a]] = flip[a];
+    }
+    return volume_permute(out, in, back, back_flip, e);
+}
+
+int orientation_axes(int axis[3], int flip[3], const struct geometry *g, const char *orientation,
+                     struct error *e)
+{
+    static const char letters[] = "RASLPI"; /* patient axis and, three further, its opposite */
+    int have[3], sign[3], seen = 0;
+    geometry_axes(have, sign, g);
+    for (int a = 0; a < 3 && strlen(orientation) == 3; a++) {
+        const char *letter = strchr(letters, orientation[a]);
+        int want = letter ? (int)(letter - letters) : 0;
+        for (int b = 0; b < 3 && letter; b++)
+            if (have[b] == want % 3) {
+                axis[a] = b;
+                flip[a] = sign[b] != (want < 3 ? 1 : -1);
+                seen |= 1 << b;
+            }
+    }
+    if (seen != 7)
+        return fail(e, ERR_CONFIG, NULL, "orientation '%s', allowed three letters such as RAS",
+                    orientation);
+    return 0;
+}
+
+int volume_reorient(struct volume *out, const struct volume *in, const char *orientation,
+                    struct error *e)
+{
+    int axis[3], flip[3];
+    memset(out, 0, sizeof *out);
+    if (orientation_axes(axis, flip, &in->geometry, orientation, e) < 0)
+        return -1;
+    return volume_permute(out, in, axis, flip, e);
+}
+
+/* Puts a stored value into every voxel. */
+static void fill_all(struct volume *v, double fill)
+{
+    size_t each = dtype_bytes(v->dtype), bytes = volume_bytes(v);
+    float narrow = (float)fill;
+    int64_t whole = v->dtype < DTYPE_F32 ? (int64_t)fill : 0; /* its low bytes come first */
+    const void *from = v->dtype == DTYPE_F32   ? (const void *)&narrow
+                       : v->dtype == DTYPE_F64 ? (const void *)&fill
+                                               : (const void *)&whole;
+    for (size_t at = 0; at < bytes && fill != 0.0; at += each) /* memory comes zeroed */
+        memcpy((char *)v->data + at, from, each);
+}
+
+int volume_crop(struct volume *out, const struct volume *in, const int64_t first[3],
+                const int64_t dims[3], double fill, struct error *e)
+{
+    double map[3][4] = {{0}};
+    int64_t lo[3], hi[3]; /* the part of the output that the input covers */
+    int whole = 1;
+    for (int a = 0; a < 3; a++) {
+        map[a][a] = 1.0;
+        map[a][3] = (double)first[a];
+        lo[a] = first[a] < 0 ? -first[a] : 0;
+        hi[a] = in->dims[a] - first[a] < dims[a] ? in->dims[a] - first[a] : dims[a];
+        whole &= lo[a] == 0 && hi[a] == dims[a];
+    }
+    if (new_like(out, in, in->dtype, dims, (const double(*)[4])map, e) < 0)
+        return -1;
+    if (!whole)
+        fill_all(out, fill);
+    if (lo[0] >= hi[0])
+        return 0;
+    size_t each = dtype_bytes(in->dtype), row = (size_t)(hi[0] - lo[0]) * each;
+    for (int64_t c = 0; c < volume_channels(in); c++)
+        for (int64_t k = lo[2]; k < hi[2]; k++)
+            for (int64_t j = lo[1]; j < hi[1]; j++) {
+                int64_t to = lo[0] + dims[0] * (j + dims[1] * (k + dims[2] * c));
+                int64_t k_in = k + first[2] + in->dims[2] * c;
+                int64_t from = lo[0] + first[0] + in->dims[0] * (j + first[1] + in->dims[1] * k_in);
+                memcpy((char *)out->data + (size_t)to * each,
+                       (const char *)in->data + (size_t)from * each, row);
+            }
+    return 0;
+}
+
+/* ---- computed -------------------------------------------------------------------------------- */
+
+int volume_as_floats(struct volume *out, const struct volume *in, enum nan_policy nan,
+                     struct error *e)
+{
+    static const double same[3][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}};
+    int64_t voxels = volume_voxels(in);
+    if (new_like(out, in, DTYPE_F32, in->dims, same, e) < 0)
+        return -1;
+    out->slope = 1.0;
+    out->inter = 0.0;
+    out->geometry = in->geometry;
+    for (int64_t c = 0; c < volume_channels(in); c++) {
+        float *values = NULL;
+        if (volume_floats(&values, in, c, nan, e) < 0) {
+            volume_free(out);
+            return -1;
+        }
+        memcpy((float *)out->data + c * voxels, values, (size_t)voxels * sizeof *values);
+        mem_free(values);
+    }
+    return 0;
+}
 
 struct nearest_job {
-    char *out;
-    const char *in;
-    size_t each;
-    int64_t dims[3], to[3];
-    struct resample_axis axis[3];
+    struct volume *out;
+    const struct volume *in;
+    const struct resample_axis *axis;
 };
 
 static int64_t nearest_index(const struct resample_axis *a, int64_t o, int64_t n)
@@ -31,64 +235,48 @@ static int64_t nearest_index(const struct resample_axis *a, int64_t o, int64_t n
 static void nearest_slice(void *arg, int64_t s)
 {
     const struct nearest_job *job = arg;
-    int64_t channel = s / job->to[2];
-    int64_t k = nearest_index(&job->axis[2], s % job->to[2], job->dims[2]) + channel * job->dims[2];
-    char *out = job->out + (size_t)(s * job->to[0] * job->to[1]) * job->each;
-    for (int64_t j = 0; j < job->to[1]; j++) {
-        int64_t j_in = nearest_index(&job->axis[1], j, job->dims[1]);
-        const char *row = job->in + (size_t)(job->dims[0] * (j_in + job->dims[1] * k)) * job->each;
-        for (int64_t i = 0; i < job->to[0]; i++, out += job->each) {
-            int64_t i_in = nearest_index(&job->axis[0], i, job->dims[0]);
-            memcpy(out, row + (size_t)i_in * job->each, job->each);
-        }
+    const struct resample_axis *axis = job->axis;
+    const int64_t *dims = job->in->dims;
+    size_t each = dtype_bytes(job->in->dtype);
+    int64_t k = nearest_index(&axis[2], s % axis[2].n, dims[2]) + s / axis[2].n * dims[2];
+    char *out = (char *)job->out->data + (size_t)(s * axis[0].n * axis[1].n) * each;
+    for (int64_t j = 0; j < axis[1].n; j++) {
+        int64_t row = dims[0] * (nearest_index(&axis[1], j, dims[1]) + dims[1] * k);
+        const char *in = (const char *)job->in->data + (size_t)row * each;
+        for (int64_t i = 0; i < axis[0].n; i++, out += each)
+            memcpy(out, in + (size_t)nearest_index(&axis[0], i, dims[0]) * each, each);
     }
-}
-
-static void fill_nearest(struct volume *out, const struct volume *in,
-                         const struct resample_axis axis[3], struct pool *pool)
-{
-    struct nearest_job job = {.out = out->data, .in = in->data, .each = dtype_bytes(in->dtype)};
-    for (int a = 0; a < 3; a++) {
-        job.dims[a] = in->dims[a];
-        job.to[a] = out->dims[a];
-        job.axis[a] = axis[a];
-    }
-    pool_run(pool, out->dims[2] * volume_channels(out), nearest_slice, &job);
 }
 
 static int fill_classes(struct volume *out, const struct volume *in,
                         const struct resample_axis axis[3], struct pool *pool, struct error *e)
 {
     label_t *labels = NULL, *made = NULL;
-    int status = -1;
-    if (volume_channels(in) != 1) {
+    if (volume_channels(in) != 1)
         return fail(e, ERR_DATA, NULL, "a label volume has %lld channels, allowed 1",
                     (long long)volume_channels(in));
-    }
-    if (volume_labels(&labels, NULL, in, e) < 0)
-        goto out;
-    if (resample_classes(&made, labels, in->dims, axis, RESAMPLE_SMOOTH, pool, e) < 0)
-        goto out;
-    memcpy(out->data, made, (size_t)volume_voxels(out) * sizeof *made);
-    status = 0;
-out:
+    int failed = volume_labels(&labels, NULL, in, e) < 0 ||
+                 resample_classes(&made, labels, in->dims, axis, pool, e) < 0;
     mem_free(labels);
-    mem_free(made);
-    return status;
+    if (failed)
+        return -1;
+    mem_free(out->data);
+    out->data = made;
+    return 0;
 }
 
 static int fill_floats(struct volume *out, const struct volume *in,
                        const struct resample_axis axis[3], enum resample_kind kind,
                        struct pool *pool, struct error *e)
 {
-    int64_t channels = volume_channels(in), voxels = volume_voxels(out);
-    for (int64_t c = 0; c < channels; c++) {
+    int64_t voxels = volume_voxels(out);
+    for (int64_t c = 0; c < volume_channels(in); c++) {
         float *values = NULL, *made = NULL;
         int failed = volume_floats(&values, in, c, NAN_REFUSE, e) < 0 ||
                      resample_floats(&made, values, in->dims, axis, kind, pool, e) < 0;
-        mem_free(values);
         if (!failed)
             memcpy((float *)out->data + c * voxels, made, (size_t)voxels * sizeof *made);
+        mem_free(values);
         mem_free(made);
         if (failed)
             return -1;
@@ -96,327 +284,30 @@ static int fill_floats(struct volume *out, const struct volume *in,
     return 0;
 }
 
-static enum dtype result_dtype(const struct volume *in, enum resample_kind kind)
-{
-    return kind == RESAMPLE_NEAREST ? in->dtype : kind == RESAMPLE_CLASSES ? DTYPE_U16 : DTYPE_F32;
-}
-
-/* Values other than those of NEAREST are made with the scaling applied. */
-static void drop_scaling(struct volume *out, enum resample_kind kind)
-{
-    if (kind == RESAMPLE_NEAREST)
-        return;
-    out->slope = 1.0;
-    out->inter = 0.0;
-}
-
 int volume_resample(struct volume *out, const struct volume *in, const struct resample_axis axis[3],
                     enum resample_kind kind, struct pool *pool, struct error *e)
 {
     const int64_t dims[3] = {axis[0].n, axis[1].n, axis[2].n};
-    struct index_map map = {{{0}}};
+    enum dtype t = kind == RESAMPLE_NEAREST   ? in->dtype
+                   : kind == RESAMPLE_CLASSES ? DTYPE_U16
+                                              : DTYPE_F32;
+    double map[3][4] = {{0}};
     int status = 0;
     for (int a = 0; a < 3; a++) {
-        map.m[a][a] = axis[a].step;
-        map.m[a][3] = axis[a].start;
+        map[a][a] = axis[a].step;
+        map[a][3] = axis[a].start;
     }
-    if (volume_new_like(out, in, result_dtype(in, kind), dims, &map, e) < 0)
+    if (new_like(out, in, t, dims, (const double(*)[4])map, e) < 0)
         return -1;
-    drop_scaling(out, kind);
-    if (kind == RESAMPLE_NEAREST)
-        fill_nearest(out, in, axis, pool);
-    else if (kind == RESAMPLE_CLASSES)
-        status = fill_classes(out, in, axis, pool, e);
-    else
-        status = fill_floats(out, in, axis, kind, pool, e);
-    if (status < 0)
-        volume_free(out);
-    return status;
-}
-
-int volume_resample_spacing(struct volume *out, const struct volume *in, const double target_mm[3],
-                            enum resample_kind kind, struct pool *pool, struct error *e)
-{
-    struct resample_axis axis[3];
-    memset(out, 0, sizeof *out);
-    for (int a = 0; a < 3; a++) {
-        double have = in->geometry.spacing_mm[a], want = target_mm[a];
-        if (!(have > 0.0) || !isfinite(have) || !(want >= 0.0) || !isfinite(want)) {
-            return fail(e, ERR_DATA, NULL, "spacing %g mm to %g mm on axis %d, allowed > 0", have,
-                        want, a);
-        }
-        if (want > 0.0)
-            resample_axis_centred(&axis[a], in->dims[a], have, want);
-        else
-            resample_axis_identity(&axis[a], in->dims[a]);
-    }
-    return volume_resample(out, in, axis, kind, pool, e);
-}
-
-int volume_resample_zoom(struct volume *out, const struct volume *in, const int64_t dims[3],
-                         enum resample_kind kind, struct pool *pool, struct error *e)
-{
-    struct resample_axis axis[3];
-    for (int a = 0; a < 3; a++)
-        resample_axis_ends(&axis[a], in->dims[a], dims[a]);
-    return volume_resample(out, in, axis, kind, pool, e);
-}
-
-/* ---- any grid -------------------------------------------------------------------------------- */
-
-struct oblique_job {
-    struct volume *out;
-    const struct volume *in;
-    const float
-        *values; /* of the channel at hand: samples, spline coefficients, or NULL (NEAREST) */
-    const label_t *labels;
-    int64_t channel;
-    enum resample_kind kind;
-    struct index_map map;
-    double outside;
-};
-
-/* Indices and weights around x along an axis of n voxels; returns how many. */
-static int position_taps(int64_t index[4], double weight[4], double x, int64_t n,
-                         enum resample_kind kind)
-{
-    x = fmin(fmax(x, 0.0), (double)(n - 1));
-    if (kind == RESAMPLE_CUBIC) {
-        spline_taps(index, weight, x, n);
-        return 4;
-    }
-    index[0] = (int64_t)floor(x);
-    index[1] = index[0] + 1 < n ? index[0] + 1 : index[0];
-    weight[1] = x - (double)index[0];
-    weight[0] = 1.0 - weight[1];
-    return 2;
-}
-
-static double oblique_value(const struct oblique_job *job, const double x[3])
-{
-    const int64_t *dims = job->in->dims;
-    int64_t index[3][4];
-    double weight[3][4], sum = 0.0;
-    int n = 0;
-    for (int a = 0; a < 3; a++)
-        n = position_taps(index[a], weight[a], x[a], dims[a], job->kind);
-    for (int c = 0; c < n; c++) {
-        for (int b = 0; b < n; b++) {
-            const float *row = job->values + dims[0] * (index[1][b] + dims[1] * index[2][c]);
-            double part = 0.0;
-            for (int a = 0; a < n; a++)
-                part += weight[0][a] * (double)row[index[0][a]];
-            sum += weight[2][c] * weight[1][b] * part;
-        }
-    }
-    return sum;
-}
-
-/* The class of largest linear weight among the eight neighbours, ties to the lower class. */
-static label_t oblique_class(const struct oblique_job *job, const double x[3])
-{
-    const int64_t *dims = job->in->dims;
-    int64_t index[3][4];
-    double weight[3][4], of[8], best = 0.0;
-    label_t class[8], winner = 0;
-    int n = 0;
-    for (int a = 0; a < 3; a++)
-        position_taps(index[a], weight[a], x[a], dims[a], RESAMPLE_LINEAR);
-    for (int t = 0; t < 8; t++) {
-        int a = t & 1, b = t >> 1 & 1, c = t >> 2, found = 0;
-        double w = weight[0][a] * weight[1][b] * weight[2][c];
-        label_t l = job->labels[index[0][a] + dims[0] * (index[1][b] + dims[1] * index[2][c])];
-        while (found < n && class[found] != l)
-            found++;
-        if (found == n) {
-            class[n] = l;
-            of[n++] = 0.0;
-        }
-        of[found] += w;
-    }
-    for (int t = 0; t < n; t++) {
-        int tie = fabs(of[t] - best) < 1e-9;
-        if (t > 0 && (tie ? class[t] >= winner : of[t] < best))
-            continue;
-        best = of[t];
-        winner = class[t];
-    }
-    return winner;
-}
-
-static int64_t oblique_nearest(const struct oblique_job *job, const double x[3])
-{
-    const int64_t *dims = job->in->dims;
-    int64_t i[3];
-    for (int a = 0; a < 3; a++) {
-        double at = floor(x[a] + 0.5);
-        i[a] = at < 0.0 ? 0 : at > (double)(dims[a] - 1) ? dims[a] - 1 : (int64_t)at;
-    }
-    return i[0] + dims[0] * (i[1] + dims[1] * (i[2] + dims[2] * job->channel));
-}
-
-/* Writes a scaled value into a voxel of any type. */
-static void put_scaled(struct volume *v, int64_t at, double value)
-{
-    double stored = (value - v->inter) / (v->slope != 0.0 ? v->slope : 1.0);
-    char *to = (char *)v->data + (size_t)at * dtype_bytes(v->dtype);
-    switch (v->dtype) {
-    case DTYPE_F32: {
-        float f = (float)stored;
-        memcpy(to, &f, sizeof f);
-        break;
-    }
-    case DTYPE_F64:
-        memcpy(to, &stored, sizeof stored);
-        break;
-    default: {
-        int64_t whole = (int64_t)rint(stored); /* low bytes first: hosts are little-endian */
-        memcpy(to, &whole, dtype_bytes(v->dtype));
-    }
-    }
-}
-
-static int position_inside(const double x[3], const int64_t dims[3])
-{
-    for (int a = 0; a < 3; a++) {
-        if (!(x[a] >= -0.5 && x[a] <= (double)dims[a] - 0.5))
-            return 0;
-    }
-    return 1;
-}
-
-static void oblique_slice(void *arg, int64_t k)
-{
-    const struct oblique_job *job = arg;
-    struct volume *out = job->out;
-    size_t each = dtype_bytes(out->dtype);
-    int64_t at = (k + out->dims[2] * job->channel) * out->dims[0] * out->dims[1];
-    for (int64_t j = 0; j < out->dims[1]; j++) {
-        for (int64_t i = 0; i < out->dims[0]; i++, at++) {
-            double x[3];
-            for (int a = 0; a < 3; a++) {
-                const double *m = job->map.m[a];
-                x[a] = m[0] * (double)i + m[1] * (double)j + m[2] * (double)k + m[3];
-            }
-            if (!position_inside(x, job->in->dims)) {
-                put_scaled(out, at, job->outside);
-            } else if (job->labels) {
-                ((label_t *)out->data)[at] = oblique_class(job, x);
-            } else if (job->values) {
-                ((float *)out->data)[at] = (float)oblique_value(job, x);
-            } else {
-                memcpy((char *)out->data + (size_t)at * each,
-                       (const char *)job->in->data + (size_t)oblique_nearest(job, x) * each, each);
-            }
-        }
-    }
-}
-
-static int fill_oblique(struct oblique_job *job, struct pool *pool, struct error *e)
-{
-    int64_t channels = job->kind == RESAMPLE_CLASSES ? 1 : volume_channels(job->in);
-    for (job->channel = 0; job->channel < channels; job->channel++) {
-        float *values = NULL;
-        label_t *labels = NULL;
-        int failed = 0;
-        if (job->kind == RESAMPLE_CLASSES) {
-            failed = volume_labels(&labels, NULL, job->in, e) < 0;
-        } else if (job->kind != RESAMPLE_NEAREST) {
-            failed = volume_floats(&values, job->in, job->channel, NAN_REFUSE, e) < 0;
-        }
-        if (!failed && job->kind == RESAMPLE_CUBIC) {
-            failed = spline_coefficients(values, job->in->dims, pool, e) < 0;
-        }
-        job->values = values;
-        job->labels = labels;
-        if (!failed)
-            pool_run(pool, job->out->dims[2], oblique_slice, job);
-        mem_free(values);
-        mem_free(labels);
-        if (failed)
-            return -1;
-    }
-    return 0;
-}
-
-/* Positions of the separable way are clamped; those outside of the input get `outside`. */
-static void fill_outside(struct volume *out, const struct resample_axis axis[3],
-                         const int64_t dims[3], double outside)
-{
-    int64_t at = 0, slices = out->dims[2] * volume_channels(out);
-    for (int64_t s = 0; s < slices; s++) {
-        for (int64_t j = 0; j < out->dims[1]; j++) {
-            for (int64_t i = 0; i < out->dims[0]; i++, at++) {
-                const double x[3] = {axis[0].start + axis[0].step * (double)i,
-                                     axis[1].start + axis[1].step * (double)j,
-                                     axis[2].start + axis[2].step * (double)(s % out->dims[2])};
-                if (!position_inside(x, dims))
-                    put_scaled(out, at, outside);
-            }
-        }
-    }
-}
-
-/* 1 if the map only scales and shifts: off by less than 1e-4 voxel over the whole grid. */
-static int map_is_aligned(struct resample_axis axis[3], const struct index_map *map,
-                          const int64_t dims[3])
-{
-    for (int a = 0; a < 3; a++) {
-        double off = 0.0;
-        for (int b = 0; b < 3; b++) {
-            if (b != a)
-                off += fabs(map->m[a][b]) * (double)dims[b];
-        }
-        if (off > 1e-4 || map->m[a][a] <= 0.0)
-            return 0;
-        axis[a].n = dims[a];
-        axis[a].step = map->m[a][a];
-        axis[a].start = map->m[a][3];
-    }
-    return 1;
-}
-
-static int resample_turned(struct volume *out, const struct volume *turned,
-                           const struct geometry *grid, const int64_t dims[3],
-                           enum resample_kind kind, double outside, struct pool *pool,
-                           struct error *e)
-{
-    struct oblique_job job = {.out = out, .in = turned, .kind = kind, .outside = outside};
-    struct resample_axis axis[3];
-    double inverse[3][4];
-    if (affine_invert(inverse, turned->geometry.affine) < 0) {
-        return fail(e, ERR_DATA, NULL, "the affine is singular");
-    }
-    affine_multiply(job.map.m, (const double(*)[4])inverse, grid->affine);
-    if (map_is_aligned(axis, &job.map, dims)) {
-        if (volume_resample(out, turned, axis, kind, pool, e) < 0)
-            return -1;
-        fill_outside(out, axis, turned->dims, outside);
+    if (kind == RESAMPLE_NEAREST) {
+        struct nearest_job job = {out, in, axis};
+        pool_run(pool, dims[2] * volume_channels(out), nearest_slice, &job);
         return 0;
     }
-    if (volume_new_like(out, turned, result_dtype(turned, kind), dims, &job.map, e) < 0)
-        return -1;
-    drop_scaling(out, kind);
-    return fill_oblique(&job, pool, e);
-}
-
-int volume_resample_like(struct volume *out, const struct volume *in, const struct geometry *grid,
-                         const int64_t dims[3], enum resample_kind kind, double outside,
-                         struct pool *pool, struct error *e)
-{
-    struct volume turned = {0};
-    char orientation[4];
-    int status = -1;
-    memset(out, 0, sizeof *out);
-    geometry_orientation(orientation, grid);
-    if (volume_reorient(&turned, in, orientation, e) < 0)
-        goto out;
-    if (resample_turned(out, &turned, grid, dims, kind, outside, pool, e) < 0)
-        goto out;
-    out->geometry = *grid;
-    status = 0;
-out:
-    volume_free(&turned);
+    out->slope = 1.0; /* computed values have the scaling applied */
+    out->inter = 0.0;
+    status = kind == RESAMPLE_CLASSES ? fill_classes(out, in, axis, pool, e)
+                                      : fill_floats(out, in, axis, kind, pool, e);
     if (status < 0)
         volume_free(out);
     return status;

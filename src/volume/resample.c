@@ -27,12 +27,6 @@ struct taps {
     double *weight; /* each output's weights sum to 1 */
 };
 
-const char *resample_kind_name(enum resample_kind k)
-{
-    static const char *const names[] = {"nearest", "linear", "smooth", "cubic", "classes"};
-    return names[k];
-}
-
 int64_t resample_count(int64_t n, double spacing_mm, double target_mm)
 {
     double count = rint((double)n * spacing_mm / target_mm);
@@ -131,7 +125,8 @@ static void taps_triangle(int64_t *index, double *weight, int per, double x, dou
         weight[t] /= sum;
 }
 
-void spline_taps(int64_t index[4], double weight[4], double x, int64_t n)
+/* The four coefficients, and their weights, that make the spline's value at x in [0, n - 1]. */
+static void taps_spline(int64_t *index, double *weight, double x, int64_t n)
 {
     int64_t at = (int64_t)floor(x);
     double f = x - (double)at, g = 1.0 - f;
@@ -156,9 +151,8 @@ static int taps_new(struct taps *t, const struct resample_axis *a, int64_t n,
              : kind == RESAMPLE_CUBIC ? 4
              : radius > 1.0           ? (int)ceil(2.0 * radius)
                                       : 2;
-    if (size_mul(&cells, (size_t)a->n, (size_t)t->per) < 0) {
+    if (size_mul(&cells, (size_t)a->n, (size_t)t->per) < 0)
         return fail(e, ERR_DATA, NULL, "a grid axis of %lld voxels is too long", (long long)a->n);
-    }
     t->index = mem_alloc(e, cells, sizeof *t->index);
     t->weight = t->index ? mem_alloc(e, cells, sizeof *t->weight) : NULL;
     if (!t->weight) {
@@ -173,7 +167,7 @@ static int taps_new(struct taps *t, const struct resample_axis *a, int64_t n,
             index[0] = clamp_index((int64_t)floor(x + 0.5), n);
             weight[0] = 1.0;
         } else if (kind == RESAMPLE_CUBIC) {
-            spline_taps(index, weight, x, n);
+            taps_spline(index, weight, x, n);
         } else if (radius > 1.0) {
             taps_triangle(index, weight, t->per, x, radius, n);
         } else {
@@ -189,7 +183,7 @@ struct pass {
     float *out;
     const float *in;
     int64_t inner, n, lines; /* stride along the axis, input length, lines in the volume */
-    const struct taps *taps; /* NULL: the filtered input is the output */
+    const struct taps *taps;
     int filter;              /* 1: cubic B-spline coefficients first */
     double *room;            /* n_slots bundles of (n + m) * WIDTH doubles */
     int64_t n_slots, per_slot;
@@ -217,10 +211,9 @@ static void spline_filter(double *s, int64_t n)
         for (int c = 0; c < WIDTH; c++)
             start[c] /= 1.0 - zi; /* the signal repeats */
     memcpy(s, start, sizeof start);
-    for (int64_t i = 1; i < n; i++) {
+    for (int64_t i = 1; i < n; i++)
         for (int c = 0; c < WIDTH; c++)
             s[i * WIDTH + c] += z * s[(i - 1) * WIDTH + c];
-    }
     double *last = s + (n - 1) * WIDTH;
     for (int c = 0; c < WIDTH; c++)
         last[c] = (z * last[c - WIDTH] + last[c]) * z / (z * z - 1.0);
@@ -269,11 +262,11 @@ static void gather(double *bundle, const struct pass *p, int64_t line, int width
     }
 }
 
-static void scatter(const struct pass *p, const double *bundle, int64_t m, int64_t line, int width)
+static void scatter(const struct pass *p, const double *bundle, int64_t line, int width)
 {
     int64_t start[WIDTH];
-    line_starts(start, p, m, line, width);
-    for (int64_t i = 0; i < m; i++) {
+    line_starts(start, p, p->taps->n, line, width);
+    for (int64_t i = 0; i < p->taps->n; i++) {
         const double *row = bundle + i * WIDTH;
         for (int c = 0; c < width; c++)
             p->out[start[c] + i * p->inner] = (float)row[c];
@@ -284,7 +277,6 @@ static void scatter(const struct pass *p, const double *bundle, int64_t m, int64
 static void pass_slot(void *arg, int64_t slot)
 {
     const struct pass *p = arg;
-    int64_t m = p->taps ? p->taps->n : p->n;
     int64_t bundles = (p->lines + WIDTH - 1) / WIDTH;
     double *in = p->room + slot * p->per_slot, *out = in + p->n * WIDTH;
     for (int64_t b = bundles * slot / p->n_slots; b < bundles * (slot + 1) / p->n_slots; b++) {
@@ -293,22 +285,20 @@ static void pass_slot(void *arg, int64_t slot)
         gather(in, p, line, width);
         if (p->filter)
             spline_filter(in, p->n);
-        if (p->taps)
-            sum_taps(out, in, p->taps);
-        scatter(p, p->taps ? out : in, m, line, width);
+        sum_taps(out, in, p->taps);
+        scatter(p, out, line, width);
     }
 }
 
-/* in (dims) -> out (dims with axis a replaced by taps->n). out may be in if there are no taps. */
+/* in (dims) -> out (dims with axis a replaced by taps->n). */
 static int run_pass(float *out, const float *in, const int64_t dims[3], int a,
                     const struct taps *taps, int filter, struct pool *pool, struct error *e)
 {
     struct pass p = {.out = out, .in = in, .n = dims[a], .taps = taps, .filter = filter};
-    int64_t m = taps ? taps->n : 0;
     p.inner = a == 0 ? 1 : a == 1 ? dims[0] : dims[0] * dims[1];
     p.lines = dims[0] * dims[1] * dims[2] / dims[a];
     p.n_slots = (int64_t)pool_threads(pool) * 4; /* 4: evens out slow cores */
-    p.per_slot = (p.n + m) * WIDTH;
+    p.per_slot = (p.n + taps->n) * WIDTH;
     p.room = mem_alloc(e, (size_t)(p.n_slots * p.per_slot), sizeof *p.room);
     if (!p.room)
         return -1;
@@ -317,30 +307,16 @@ static int run_pass(float *out, const float *in, const int64_t dims[3], int a,
     return 0;
 }
 
-int spline_coefficients(float *data, const int64_t dims[3], struct pool *pool, struct error *e)
-{
-    for (int a = 0; a < 3; a++) {
-        if (run_pass(data, data, dims, a, NULL, 1, pool, e) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 /* Axes by growing n_out / n_in, so that later passes see fewer voxels. */
 static void order_axes(int order[3], const int64_t dims[3], const struct resample_axis axis[3])
 {
-    for (int a = 0; a < 3; a++)
-        order[a] = a;
-    for (int a = 0; a < 2; a++) {
-        for (int b = a + 1; b < 3; b++) {
-            int p = order[a], q = order[b];
-            double rp = (double)axis[p].n / (double)dims[p],
-                   rq = (double)axis[q].n / (double)dims[q];
-            if (rq < rp) {
-                order[a] = q;
-                order[b] = p;
-            }
-        }
+    double growth[3];
+    for (int a = 0; a < 3; a++) { /* insertion sort */
+        growth[a] = (double)axis[a].n / (double)dims[a];
+        int at = a;
+        for (; at > 0 && growth[order[at - 1]] > growth[a]; at--)
+            order[at] = order[at - 1];
+        order[at] = a;
     }
 }
 
@@ -348,14 +324,13 @@ static void order_axes(int order[3], const int64_t dims[3], const struct resampl
 static void *grid_alloc(const int64_t dims[3], size_t each, struct error *e)
 {
     size_t n = 1;
-    for (int a = 0; a < 3; a++) {
+    for (int a = 0; a < 3; a++)
         if (size_mul(&n, n, (size_t)dims[a]) < 0 || n > volume_default_limits.voxels) {
             fail(e, ERR_DATA, NULL, "the new grid of %lldx%lldx%lld is larger than %llu voxels",
                  (long long)dims[0], (long long)dims[1], (long long)dims[2],
                  (unsigned long long)volume_default_limits.voxels);
             return NULL;
         }
-    }
     return mem_alloc(e, n, each);
 }
 
@@ -401,9 +376,7 @@ failed:
 
 /* ---- labels ---------------------------------------------------------------------------------- */
 
-enum {
-    MAX_CANDIDATES = 32
-}; /* classes that can meet around one voxel: plain linear sees at most 8 */
+enum { MAX_CANDIDATES = 32 }; /* classes that meet around one voxel: plain linear sees at most 8 */
 
 struct vote {
     int n;
@@ -420,12 +393,11 @@ struct classes_job {
 
 static void vote_add(struct vote *v, label_t class, double weight)
 {
-    for (int i = 0; i < v->n; i++) {
+    for (int i = 0; i < v->n; i++)
         if (v->class[i] == class) {
             v->weight[i] += weight;
             return;
         }
-    }
     if (v->n == MAX_CANDIDATES)
         return;
     v->class[v->n] = class;
@@ -438,7 +410,7 @@ static label_t vote_winner(const struct vote *v)
     int best = 0;
     for (int i = 1; i < v->n; i++) {
         double more = v->weight[i] - v->weight[best];
-        if (more > 1e-9 || (more > -1e-9 && v->class[i] < v -> class[best]))
+        if (more > 1e-9 || (more > -1e-9 && v->class[i] < v->class[best]))
             best = i;
     }
     return v->class[best];
@@ -458,15 +430,13 @@ static int is_uniform(const struct classes_job *job, int64_t i, int64_t j, int64
     const struct taps *t = job->taps;
     const int64_t *index = t[0].index + i * t[0].per;
     label_t class = tap_row(job, j, k, 0, 0)[index[0]];
-    for (int c = 0; c < t[2].per; c++) {
+    for (int c = 0; c < t[2].per; c++)
         for (int b = 0; b < t[1].per; b++) {
             const label_t *in = tap_row(job, j, k, b, c);
-            for (int a = 0; a < t[0].per; a++) {
+            for (int a = 0; a < t[0].per; a++)
                 if (in[index[a]] != class)
                     return 0;
-            }
         }
-    }
     return 1;
 }
 
@@ -476,22 +446,16 @@ static label_t classes_at(const struct classes_job *job, int64_t i, int64_t j, i
     struct vote v = {.n = 0};
     if (is_uniform(job, i, j, k))
         return tap_row(job, j, k, 0, 0)[t[0].index[i * t[0].per]];
-    for (int c = 0; c < t[2].per; c++) {
-        double wc = t[2].weight[k * t[2].per + c];
-        if (wc == 0.0)
-            continue;
+    for (int c = 0; c < t[2].per; c++)
         for (int b = 0; b < t[1].per; b++) {
-            double wb = wc * t[1].weight[j * t[1].per + b];
-            if (wb == 0.0)
-                continue;
+            double row = t[2].weight[k * t[2].per + c] * t[1].weight[j * t[1].per + b];
             const label_t *in = tap_row(job, j, k, b, c);
             for (int a = 0; a < t[0].per; a++) {
-                double wa = wb * t[0].weight[i * t[0].per + a];
-                if (wa > 0.0)
-                    vote_add(&v, in[t[0].index[i * t[0].per + a]], wa);
+                double w = row * t[0].weight[i * t[0].per + a];
+                if (w > 0.0)
+                    vote_add(&v, in[t[0].index[i * t[0].per + a]], w);
             }
         }
-    }
     return vote_winner(&v);
 }
 
@@ -500,24 +464,21 @@ static void classes_slice(void *arg, int64_t k)
     const struct classes_job *job = arg;
     const struct taps *t = job->taps;
     label_t *out = job->out + k * t[0].n * t[1].n;
-    for (int64_t j = 0; j < t[1].n; j++) {
+    for (int64_t j = 0; j < t[1].n; j++)
         for (int64_t i = 0; i < t[0].n; i++)
             *out++ = classes_at(job, i, j, k);
-    }
 }
 
 int resample_classes(label_t **out, const label_t *in, const int64_t dims[3],
-                     const struct resample_axis axis[3], enum resample_kind kind, struct pool *pool,
-                     struct error *e)
+                     const struct resample_axis axis[3], struct pool *pool, struct error *e)
 {
     const int64_t to[3] = {axis[0].n, axis[1].n, axis[2].n};
     struct taps taps[3] = {{0}};
     int status = -1;
     *out = NULL;
-    for (int a = 0; a < 3; a++) {
-        if (taps_new(&taps[a], &axis[a], dims[a], kind, e) < 0)
+    for (int a = 0; a < 3; a++)
+        if (taps_new(&taps[a], &axis[a], dims[a], RESAMPLE_SMOOTH, e) < 0)
             goto out;
-    }
     *out = grid_alloc(to, sizeof **out, e);
     if (!*out)
         goto out;

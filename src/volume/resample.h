@@ -33,7 +33,6 @@ enum resample_kind {
     RESAMPLE_CLASSES  /* label volumes: the class with the largest RESAMPLE_SMOOTH weight, ties to
                        * the lower class; result uint16 */
 };
-const char *resample_kind_name(enum resample_kind k); /* "nearest", "linear", ... */
 
 /* One axis of an aligned resampling. */
 struct resample_axis {
@@ -51,13 +50,13 @@ int resample_is_identity(const struct resample_axis axis[3], const int64_t dims[
 
 /* ---- bare arrays of one channel, first axis fastest; *out is the caller's (mem_free) --------- */
 
+/* kind: all but CLASSES. */
 int resample_floats(float **out, const float *in, const int64_t dims[3],
                     const struct resample_axis axis[3], enum resample_kind kind, struct pool *pool,
                     struct error *e);
-/* kind: NEAREST, LINEAR or SMOOTH; the latter two choose the class of largest weight. */
+/* RESAMPLE_CLASSES. */
 int resample_classes(label_t **out, const label_t *in, const int64_t dims[3],
-                     const struct resample_axis axis[3], enum resample_kind kind, struct pool *pool,
-                     struct error *e);
+                     const struct resample_axis axis[3], struct pool *pool, struct error *e);
 
 /* ---- volumes; all channels alike; *out is new and freed by the caller ------------------------ */
 
@@ -83,32 +82,5 @@ int volume_as_floats(struct volume *out, const struct volume *in, enum nan_polic
 /* NEAREST keeps the type, CLASSES gives uint16, the others float32. NaN is refused [N37]. */
 int volume_resample(struct volume *out, const struct volume *in, const struct resample_axis axis[3],
                     enum resample_kind kind, struct pool *pool, struct error *e);
-/* To a spacing, centred. A target of 0 leaves that axis alone. */
-int volume_resample_spacing(struct volume *out, const struct volume *in, const double target_mm[3],
-                            enum resample_kind kind, struct pool *pool, struct error *e);
-/* To a size, ends aligned: scipy.ndimage.zoom(in, dims / in.dims). */
-int volume_resample_zoom(struct volume *out, const struct volume *in, const int64_t dims[3],
-                         enum resample_kind kind, struct pool *pool, struct error *e);
-/* To any grid in the same patient space: voxels farther than half a voxel outside of the input get
- * `outside` (a scaled value). Aligned grids (after exchange of axes) take the separable way; on
- * others SMOOTH and CLASSES use the plain linear weights. */
-int volume_resample_like(struct volume *out, const struct volume *in, const struct geometry *grid,
-                         const int64_t dims[3], enum resample_kind kind, double outside,
-                         struct pool *pool, struct error *e);
-
-/* ---- between resample.c, regrid.c and reshape.c ---------------------------------------------- */
-
-/* Turns samples into cubic B-spline coefficients along all three axes, in place. */
-int spline_coefficients(float *data, const int64_t dims[3], struct pool *pool, struct error *e);
-/* The four coefficients, and their weights, that make the spline's value at x in [0, n - 1]. */
-void spline_taps(int64_t index[4], double weight[4], double x, int64_t n);
-/* Input index (i, j, k) of an output index: m * (i, j, k, 1). */
-struct index_map {
-    double m[3][4];
-};
-/* A zeroed volume with the channels, scaling and format of `in` but another type and shape, in the
- * same place of the patient. */
-int volume_new_like(struct volume *out, const struct volume *in, enum dtype t,
-                    const int64_t dims[3], const struct index_map *map, struct error *e);
 
 #endif

@@ -1,7 +1,9 @@
 /* volume.c - from a path to voxels: which format, which checks, which numbers. See volume.h.
  *
- * Formats share everything but their headers: the claim of a header is compared with limits and with
- * what the file can hold before a byte is allocated, and all types become doubles in volume_block().
+ * Formats share everything but their headers: the claim of a header is compared with limits and
+ * with what the file can hold before a byte is allocated, and all types become doubles in
+ * volume_block(). What is odd about a file is held back until it has been read: then it is told or,
+ * in a strict read, turned into a refusal. So a file gives warnings or one error, never both.
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +11,8 @@
 
 #include "base/io.h"
 #include "volume/volume.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "voxels are kept little-endian");
 
 const struct volume_limits volume_default_limits = {
     .voxels = (uint64_t)1 << 31,
@@ -18,9 +22,9 @@ const struct volume_limits volume_default_limits = {
 enum { BLOCK = 4096 }; /* numbers converted at a time */
 
 static const struct { size_t bytes; const char *name; } dtypes[] = {
-    [DTYPE_U8] = {1, "uint8"},   [DTYPE_I8] = {1, "int8"},   [DTYPE_U16] = {2, "uint16"},
+    [DTYPE_U8] = {1, "uint8"},   [DTYPE_I8] = {1, "int8"},    [DTYPE_U16] = {2, "uint16"},
     [DTYPE_I16] = {2, "int16"},  [DTYPE_U32] = {4, "uint32"}, [DTYPE_I32] = {4, "int32"},
-    [DTYPE_U64] = {8, "uint64"}, [DTYPE_I64] = {8, "int64"}, [DTYPE_F32] = {4, "float32"},
+    [DTYPE_U64] = {8, "uint64"}, [DTYPE_I64] = {8, "int64"},  [DTYPE_F32] = {4, "float32"},
     [DTYPE_F64] = {8, "float64"},
 };
 
@@ -44,43 +48,18 @@ int64_t volume_channels(const struct volume *v)
     return v->dims[3] * v->dims[4] * v->dims[5] * v->dims[6];
 }
 
+size_t volume_bytes(const struct volume *v)
+{
+    return (size_t)(volume_voxels(v) * volume_channels(v)) * dtype_bytes(v->dtype);
+}
+
 void volume_free(struct volume *v)
 {
     mem_free(v->data);
     memset(v, 0, sizeof *v);
 }
 
-int volume_new(struct volume *out, enum dtype t, const int64_t dims[3], const struct geometry *like,
-               struct error *e)
-{
-    *out = (struct volume){.format = "memory", .dtype = t, .n_dims = 3, .slope = 1.0};
-    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
-        out->dims[a] = a < 3 ? dims[a] : 1;
-    if (like)
-        out->geometry = *like;
-    else
-        geometry_identity(&out->geometry, NULL);
-    size_t n;
-    if (size_mul(&n, (size_t)dims[0], (size_t)dims[1]) < 0 || size_mul(&n, n, (size_t)dims[2]) < 0)
-        return fail(e, ERR_DATA, "N09", "%lld x %lld x %lld voxels overflow", (long long)dims[0],
-                    (long long)dims[1], (long long)dims[2]);
-    out->data = mem_alloc(e, n, dtype_bytes(t));
-    return out->data ? 0 : -1;
-}
-
-/* ---- reading ------------------------------------------------------------------------------------ */
-
-static struct volume_limits limits_of(const struct volume_request *r)
-{
-    struct volume_limits l = volume_default_limits;
-    if (r && r->limits.voxels)
-        l.voxels = r->limits.voxels;
-    if (r && r->limits.bytes)
-        l.bytes = r->limits.bytes;
-    return l;
-}
-
-/* The number of values a header claims, checked for overflow and against the limits. */
+/* The number of values that v's dims claim, checked for overflow and against the limits. */
 static int claimed_values(size_t *out, const struct volume *v, const struct volume_limits *limit,
                           struct error *e)
 {
@@ -94,67 +73,72 @@ static int claimed_values(size_t *out, const struct volume *v, const struct volu
                         (long long)v->dims[a]);
     }
     if (size_mul(&bytes, n, dtype_bytes(v->dtype)) < 0)
-        return fail(e, ERR_DATA, "N09", "size overflows: %zu voxels of %s", n, dtype_name(v->dtype));
+        return fail(e, ERR_DATA, "N09", "size overflows: %zu voxels of %s", n,
+                    dtype_name(v->dtype));
     if (n > limit->voxels || bytes > limit->bytes)
-        return fail(e, ERR_DATA, "N10", "%zu voxels of %s claimed, limit %llu voxels and %llu bytes", n,
+        return fail(e, ERR_DATA, "N10",
+                    "%zu voxels of %s claimed, limit %llu voxels and %llu bytes", n,
                     dtype_name(v->dtype), (unsigned long long)limit->voxels,
                     (unsigned long long)limit->bytes);
     *out = n;
     return 0;
 }
 
-static void swap_bytes(unsigned char *p, size_t n, size_t each)
+int volume_new(struct volume *out, enum dtype t, const int64_t dims[3], const struct geometry *like,
+               struct error *e)
 {
-    if (each == 2)
-        for (size_t i = 0; i < n; i++, p += 2) {
-            uint16_t x;
-            memcpy(&x, p, 2);
-            x = __builtin_bswap16(x);
-            memcpy(p, &x, 2);
-        }
-    else if (each == 4)
-        for (size_t i = 0; i < n; i++, p += 4) {
-            uint32_t x;
-            memcpy(&x, p, 4);
-            x = __builtin_bswap32(x);
-            memcpy(p, &x, 4);
-        }
-    else if (each == 8)
-        for (size_t i = 0; i < n; i++, p += 8) {
-            uint64_t x;
-            memcpy(&x, p, 8);
-            x = __builtin_bswap64(x);
-            memcpy(p, &x, 8);
-        }
+    const struct volume_limits none = {UINT64_MAX, UINT64_MAX};
+    size_t n;
+    *out = (struct volume){.format = "memory", .dtype = t, .n_dims = 3, .slope = 1.0};
+    for (int a = 0; a < VOLUME_MAX_DIMS; a++)
+        out->dims[a] = a < 3 ? dims[a] : 1;
+    if (like)
+        out->geometry = *like;
+    else
+        geometry_identity(&out->geometry, NULL);
+    if (claimed_values(&n, out, &none, e) < 0)
+        return -1;
+    out->data = mem_alloc(e, n, dtype_bytes(t));
+    return out->data ? 0 : -1;
 }
 
-/* What stands after the voxels: nothing, or a warning [N12 Z07], or a refusal if strict. */
-static int check_end(struct source *data, const struct volume_request *r, struct error *e)
+/* ---- voxels of a file ------------------------------------------------------------------------ */
+
+static void swap_bytes(void *data, size_t n, size_t each)
+{
+    if (each == 2)
+        for (size_t i = 0; i < n; i++)
+            ((uint16_t *)data)[i] = __builtin_bswap16(((uint16_t *)data)[i]);
+    else if (each == 4)
+        for (size_t i = 0; i < n; i++)
+            ((uint32_t *)data)[i] = __builtin_bswap32(((uint32_t *)data)[i]);
+    else if (each == 8)
+        for (size_t i = 0; i < n; i++)
+            ((uint64_t *)data)[i] = __builtin_bswap64(((uint64_t *)data)[i]);
+}
+
+/* What stands after the voxels: nothing, or something odd [N12 Z07]. */
+static int check_end(struct source *data, int exact, const char *id_claim,
+                     const struct volume_request *r, struct error *e)
 {
     int64_t more = source_finish(data, e);
     if (more < 0)
         return -1;
-    struct report *report = r ? r->report : NULL;
-    if (more > 0) {
-        if (r && r->strict)
-            return fail(e, ERR_DATA, "N12", "file goes on after the claimed voxels");
-        report_line(report, REPORT_WARNING, source_path(data), "N12",
-                    "file goes on after the claimed voxels; the rest is ignored");
-    } else if (source_has_trailing_garbage(data)) {
-        if (r && r->strict)
-            return fail(e, ERR_DATA, "Z07", "bytes after the end of the gzip stream");
-        report_line(report, REPORT_WARNING, source_path(data), "Z07",
-                    "bytes after the end of the gzip stream are ignored");
-    }
+    if (more > 0 && exact)
+        return fail(e, ERR_DATA, id_claim,
+                    "size does not fit: the file goes on after the claimed voxels");
+    if (more > 0)
+        volume_warn(r, "N12", "file goes on after the claimed voxels; the rest is ignored");
+    else if (source_has_trailing_garbage(data))
+        volume_warn(r, "Z07", "bytes after the end of the gzip stream are ignored");
     return 0;
 }
 
-/* Data in the other byte order than the header says cannot be proven; nearly all floats being tiny or
- * huge is a strong hint [N30]. */
-static void warn_if_implausible(const struct volume *v, size_t n, const struct volume_request *r,
-                                const char *path)
+/* Data in the other byte order than the header says cannot be proven; nearly all floats being tiny
+ * or huge is a strong hint [N30]. */
+static void warn_if_implausible(const struct volume *v, size_t n, const struct volume_request *r)
 {
-    if ((v->dtype != DTYPE_F32 && v->dtype != DTYPE_F64) || !r || !r->report)
+    if (v->dtype != DTYPE_F32 && v->dtype != DTYPE_F64)
         return;
     double block[BLOCK];
     size_t odd = 0, nonzero = 0;
@@ -168,154 +152,198 @@ static void warn_if_implausible(const struct volume *v, size_t n, const struct v
         }
     }
     if (nonzero > 0 && (double)odd > 0.99 * (double)nonzero)
-        report_line(r->report, REPORT_WARNING, path, "N30",
+        volume_warn(r, "N30",
                     "%zu of %zu values have implausible exponents; is the byte order right?", odd,
                     nonzero);
 }
 
-int volume_read_voxels(struct volume *v, struct source *data, int swap, const char *id_claim,
+int volume_read_voxels(struct volume *v, struct source *data, int flags, const char *id_claim,
                        const struct volume_request *r, struct error *e)
 {
     size_t n = 0, each = dtype_bytes(v->dtype);
-    struct volume_limits limit = limits_of(r);
-    if (claimed_values(&n, v, &limit, e) < 0 || source_can_hold(data, n * each, id_claim, e) < 0)
+    if (claimed_values(&n, v, &r->limits, e) < 0 ||
+        source_can_hold(data, n * each, id_claim, e) < 0)
         return -1;
-    if (r && r->part == VOLUME_HEADER_ONLY)
+    if (r->part == VOLUME_HEADER_ONLY)
         return 0;
     v->data = mem_alloc(e, n, each);
-    if (!v->data || source_read(data, v->data, n * each, e) < 0 || check_end(data, r, e) < 0)
+    if (!v->data || source_read(data, v->data, n * each, e) < 0 ||
+        check_end(data, flags & VOXELS_EXACT, id_claim, r, e) < 0)
         return -1;
-    if (swap)
+    if (flags & VOXELS_BIG_ENDIAN)
         swap_bytes(v->data, n, each);
-    warn_if_implausible(v, n, r, source_path(data));
+    warn_if_implausible(v, n, r);
     return 0;
 }
+
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* No scanner makes voxels thinner than 0.1 micron or thicker than 10 metres [N23]. */
 static int check_spacing(const struct volume *v, const struct volume_request *r, struct error *e)
 {
-    for (int a = 0; a < 3 && !(r && r->describe); a++)
+    for (int a = 0; a < 3 && !r->describe; a++)
         if (!(v->geometry.spacing_mm[a] >= 1e-4 && v->geometry.spacing_mm[a] <= 1e4))
             return fail(e, ERR_DATA, "N23", "spacing[%d]=%g mm, allowed 1e-4..1e4", a + 1,
                         v->geometry.spacing_mm[a]);
     return 0;
 }
 
-static const struct volume_format *const formats[] = {&format_nifti, &format_nrrd, &format_metaimage};
-
-static const struct volume_format *recognise(const unsigned char *head, size_t n)
+/* The format of these first bytes. If nothing recognises them, the name says what the user believed
+ * the file to be; else the NIfTI reader tells what is wrong with it. */
+static const struct volume_format *recognise(const unsigned char *head, size_t n, const char *path,
+                                             struct error *e)
 {
+    static const struct volume_format *const formats[] = {&format_nifti, &format_nrrd,
+                                                          &format_metaimage};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i]->recognise(head, n))
             return formats[i];
+    if (text_ends_with_nocase(path, ".h5") || text_ends_with_nocase(path, ".hdf5"))
+        fail(e, ERR_DATA, "H01", "no HDF5 signature");
+    else if (text_ends_with_nocase(path, ".dcm"))
+        fail(e, ERR_DATA, "D01", "no DICM at byte 128");
+    else
+        return &format_nifti;
     return NULL;
 }
 
-/* Content that nothing recognises: the name says what the user believed it to be. */
-static int refuse_unknown(const char *path, struct error *e)
-{
-    if (text_ends_with_nocase(path, ".h5") || text_ends_with_nocase(path, ".hdf5"))
-        return fail(e, ERR_DATA, "H01", "no HDF5 signature");
-    if (text_ends_with_nocase(path, ".dcm"))
-        return fail(e, ERR_DATA, "D01", "no DICM at byte 128");
-    return 0; /* the NIfTI reader tells what is wrong with it */
-}
-
-int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r,
+static int read_source(struct volume *out, struct source *s, const struct volume_request *r,
                        struct error *e)
 {
-    memset(out, 0, sizeof *out);
     unsigned char head[512];
     int64_t n = source_peek(s, head, sizeof head, e);
     if (n < 0)
         return -1;
-    const struct volume_format *format = recognise(head, (size_t)n);
-    if (!format && refuse_unknown(source_path(s), e) < 0)
+    const struct volume_format *format = recognise(head, (size_t)n, source_path(s), e);
+    if (!format)
         return -1;
-    format = format ? format : &format_nifti;
-    out->slope = 1.0;
-    if (format->read(out, s, r, e) < 0 || check_spacing(out, r, e) < 0) {
-        volume_free(out);
-        return -1;
-    }
-    return 0;
+    return format->read(out, s, r, e) < 0 ? -1 : check_spacing(out, r, e);
 }
 
 /* A name that says gzip over plain content, or the other way round [Z01 Z02]. */
-static int check_name(const struct source *s, const struct volume_request *r, struct error *e)
+static void check_name(const struct source *s, const struct volume_request *r)
 {
     int named = text_ends_with_nocase(source_path(s), ".gz");
-    if (named == source_is_compressed(s))
-        return 0;
-    const char *id = named ? "Z01" : "Z02";
-    const char *what = named ? "named .gz but not compressed" : "gzip content under a plain name";
-    if (r && r->strict)
-        return fail(e, ERR_DATA, id, "%s", what);
-    report_line(r ? r->report : NULL, REPORT_WARNING, source_path(s), id, "%s; read by content", what);
-    return 0;
+    if (named && !source_is_compressed(s))
+        volume_warn(r, "Z01", "named .gz but not compressed; read by content");
+    if (!named && source_is_compressed(s))
+        volume_warn(r, "Z02", "gzip content under a plain name; read by content");
 }
 
 static int read_file(struct volume *out, const char *path, const struct volume_request *r,
                      struct error *e)
 {
     struct source *s;
+    unsigned char head[4096]; /* HDF5 may start behind a user block of 512, 1024 or 2048 bytes */
     if (source_open(&s, path, e) < 0)
         return fail_in(e, path);
-    unsigned char head[4096]; /* HDF5 may start behind a user block of 512, 1024 or 2048 bytes */
+    check_name(s, r);
     int64_t n = source_peek(s, head, sizeof head, e);
-    int result;
-    if (n < 0 || check_name(s, r, e) < 0) {
-        result = fail_in(e, path);
-    } else if (!source_is_compressed(s) && hdf5_recognise(head, (size_t)n)) {
+    int plain = n >= 0 && !source_is_compressed(s), result = -1, is_dicom = 0;
+    if (plain && hdf5_recognise(head, (size_t)n))
         result = hdf5_read(out, path, r, e);
-    } else if (!source_is_compressed(s) && dicom_recognise(head, (size_t)n)) {
-        result = dicom_read_folder(out, path, r, e);
-    } else {
-        result = volume_read_source(out, s, r, e);
-        if (result < 0)
-            fail_in(e, path);
-    }
+    else if (plain && dicom_recognise(head, (size_t)n))
+        is_dicom = 1;
+    else if (n >= 0)
+        result = read_source(out, s, r, e);
     source_close(s);
+    if (is_dicom)
+        return dicom_read(out, path, r, e);
+    return result < 0 ? fail_in(e, path) : 0;
+}
+
+/* Prepares a read: *out empty, *own a complete request whose warnings are held. */
+static void begin(struct volume *out, struct volume_request *own, struct report_hold *hold,
+                  const struct volume_request *r)
+{
+    *out = (struct volume){.slope = 1.0};
+    *own = r ? *r : (struct volume_request){.part = VOLUME_ALL};
+    if (!own->limits.voxels)
+        own->limits.voxels = volume_default_limits.voxels;
+    if (!own->limits.bytes)
+        own->limits.bytes = volume_default_limits.bytes;
+    report_hold(hold);
+    own->report = &hold->report;
+}
+
+/* Ends it: warnings go out, or refuse a strict read. */
+static int end(struct volume *out, struct report_hold *hold, const struct volume_request *r,
+               int result, struct error *e)
+{
+    if (result == 0 && r && r->strict && report_refuse(hold, e) < 0)
+        result = hold->path ? fail_in(e, hold->path) : -1;
+    if (result < 0)
+        volume_free(out);
+    else
+        report_release(hold, r ? r->report : NULL);
     return result;
 }
 
-int volume_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e)
+int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r,
+                       struct error *e)
 {
-    struct volume_request held = r ? *r : (struct volume_request){.part = VOLUME_ALL};
+    struct volume_request own;
     struct report_hold hold;
-    report_hold(&hold);
-    held.report = &hold.report;
-    memset(out, 0, sizeof *out);
-    int result = io_is_folder(path) ? dicom_read_folder(out, path, &held, e)
-                                    : read_file(out, path, &held, e);
-    if (result == 0)
-        report_release(&hold, r ? r->report : NULL);
-    return result;
+    begin(out, &own, &hold, r);
+    return end(out, &hold, r, read_source(out, s, &own, e), e);
+}
+
+int volume_read(struct volume *out, const char *path, const struct volume_request *r,
+                struct error *e)
+{
+    struct volume_request own;
+    struct report_hold hold;
+    begin(out, &own, &hold, r);
+    hold.path = path;
+    int result = io_is_folder(path) ? dicom_read(out, path, &own, e)
+                                    : read_file(out, path, &own, e);
+    return end(out, &hold, r, result, e);
+}
+
+int volume_can_write(const char *path, struct error *e)
+{
+    if (text_ends_with_nocase(path, ".nii") || text_ends_with_nocase(path, ".nii.gz") ||
+        text_ends_with_nocase(path, ".nrrd"))
+        return 0;
+    fail(e, ERR_CONFIG, "O02",
+         "cannot write this kind of file, expected .nii, .nii.gz, .nrrd or .seg.nrrd");
+    return fail_in(e, path);
 }
 
 int volume_write(const struct volume *v, const char *path, struct error *e)
 {
-    const struct volume_format *format = NULL;
-    if (text_ends_with_nocase(path, ".nii") || text_ends_with_nocase(path, ".nii.gz"))
-        format = &format_nifti;
-    else if (text_ends_with_nocase(path, ".nrrd"))
-        format = &format_nrrd;
-    if (!format) {
-        fail(e, ERR_CONFIG, NULL, "cannot write this kind of file, expected .nii, .nii.gz, .nrrd or "
-                                  ".seg.nrrd");
-        return fail_in(e, path);
-    }
-    return format->write(v, path, e);
+    if (volume_can_write(path, e) < 0)
+        return -1;
+    return text_ends_with_nocase(path, ".nrrd") ? format_nrrd.write(v, path, e)
+                                                : format_nifti.write(v, path, e);
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------ */
+int volume_write_file(const struct volume *v, const char *path, const void *header, size_t n,
+                      int n_plain, struct error *e)
+{
+    const struct io_part parts[2] = {{header, n}, {v->data, volume_bytes(v)}};
+    struct io_file *f;
+    int result = 0;
+    if (io_create(&f, path, 0666, e) < 0)
+        return -1;
+    for (int i = 0; i < n_plain && result == 0; i++)
+        result = io_append(f, parts[i].bytes, parts[i].n, e);
+    if (result == 0 && n_plain < 2)
+        result = io_append_gzip(f, parts + n_plain, 2 - n_plain, e);
+    if (result == 0)
+        return io_commit(f, e);
+    io_abandon(f);
+    return -1;
+}
 
-#define BLOCK_OF(TYPE)                                      \
-    {                                                       \
-        const TYPE *p = (const TYPE *)v->data + start;      \
-        for (int64_t i = 0; i < n; i++)                     \
-            out[i] = (double)p[i];                          \
-        break;                                              \
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+#define BLOCK_OF(TYPE)                                 \
+    {                                                  \
+        const TYPE *p = (const TYPE *)v->data + start; \
+        for (int64_t i = 0; i < n; i++)                \
+            out[i] = (double)p[i];                     \
+        break;                                         \
     }
 
 void volume_block(double *out, const struct volume *v, int64_t start, int64_t n)
@@ -344,69 +372,99 @@ double volume_value(const struct volume *v, int64_t index)
     return value;
 }
 
-static void index_text(char out[80], const struct volume *v, int64_t at)
+/* "(i, j, k)" of a voxel of the first channel. */
+static const char *index_text(char out[80], const struct volume *v, int64_t at)
 {
-    int64_t i = at % v->dims[0], j = at / v->dims[0] % v->dims[1], k = at / (v->dims[0] * v->dims[1]);
-    snprintf(out, 80, "(%lld, %lld, %lld)", (long long)i, (long long)j, (long long)k);
+    snprintf(out, 80, "(%lld, %lld, %lld)", (long long)(at % v->dims[0]),
+             (long long)(at / v->dims[0] % v->dims[1]),
+             (long long)(at / (v->dims[0] * v->dims[1])));
+    return out;
 }
 
 /* Replaces or refuses what is not a number an image can hold. */
-static int settle_nonfinite(float *x, const struct volume *v, int64_t n, int64_t n_odd, int64_t first,
+static int settle_nonfinite(float *x, const struct volume *v, int64_t n_odd, int64_t first,
                             float least, enum nan_policy policy, struct error *e)
 {
     char where[80];
-    index_text(where, v, first);
     if (policy == NAN_REFUSE)
         return fail(e, ERR_DATA, "N37",
                     "%lld NaN or Inf voxels, first at %s; use --nan zero or --nan min",
-                    (long long)n_odd, where);
+                    (long long)n_odd, index_text(where, v, first));
     float fill = policy == NAN_MIN && isfinite(least) ? least : 0.0f;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < volume_voxels(v); i++)
         if (!isfinite(x[i]))
             x[i] = fill;
     return 0;
 }
 
-int volume_floats(float **out, const struct volume *v, int64_t channel, enum nan_policy policy,
-                  struct error *e)
+static int fill_floats(float *x, const struct volume *v, int64_t channel, enum nan_policy policy,
+                       struct error *e)
 {
     const double most = 1e30; /* no scanner unit comes near; beyond it sums of squares overflow */
     int64_t n = volume_voxels(v), n_odd = 0, first = -1;
     float least = INFINITY;
-    *out = NULL;
-    float *x = mem_alloc(e, (size_t)n, sizeof *x);
-    if (!x)
-        return -1;
     double block[BLOCK];
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t count = n - at < BLOCK ? n - at : BLOCK;
         volume_block(block, v, channel * n + at, count);
         for (int64_t i = 0; i < count; i++) {
             double value = block[i];
-            if (!isfinite(value)) {
+            char where[80];
+            if (!isfinite(value))
                 first = n_odd++ ? first : at + i;
-            } else if (fabs(value) > most) {
-                char where[80];
-                index_text(where, v, at + i);
-                fail(e, ERR_DATA, v->slope != 1.0 || v->inter != 0.0 ? "N20" : "N39",
-                     "value %g at %s, allowed up to %g", value, where, most);
-                mem_free(x);
-                return -1;
-            } else if ((float)value < least) {
+            else if (fabs(value) > most)
+                return fail(e, ERR_DATA, v->slope != 1.0 || v->inter != 0.0 ? "N20" : "N39",
+                            "value %g at %s, allowed up to %g", value,
+                            index_text(where, v, at + i), most);
+            else if ((float)value < least)
                 least = (float)value;
-            }
             x[at + i] = (float)value;
         }
     }
-    if (n_odd && settle_nonfinite(x, v, n, n_odd, first, least, policy, e) < 0) {
-        mem_free(x);
-        return -1;
-    }
-    *out = x;
-    return 0;
+    return n_odd ? settle_nonfinite(x, v, n_odd, first, least, policy, e) : 0;
 }
 
-static int label_refused(const struct volume *v, int64_t at, double value, struct error *e)
+int volume_floats(float **out, const struct volume *v, int64_t channel, enum nan_policy policy,
+                  struct error *e)
+{
+    *out = mem_alloc(e, (size_t)volume_voxels(v), sizeof **out);
+    if (*out && fill_floats(*out, v, channel, policy, e) == 0)
+        return 0;
+    mem_free(*out);
+    *out = NULL;
+    return -1;
+}
+
+/* ---- class numbers --------------------------------------------------------------------------- */
+
+#define LABELS_OF(TYPE)                                      \
+    for (int64_t i = 0; i < n; i++) {                        \
+        int32_t x = ((const TYPE *)v->data)[i];              \
+        least = x < least ? x : least;                       \
+        most = x > most ? x : most;                          \
+        y[i] = (label_t)x;                                   \
+    }
+
+/* Masks are nearly always small unscaled integers, which need no arithmetic. Returns 0, y being
+ * useless, if v has another type or a value that is no class. */
+static int copy_labels(label_t *y, label_t *highest, const struct volume *v)
+{
+    int64_t n = volume_voxels(v);
+    int32_t least = 0, most = 0;
+    if (v->slope != 1.0 || v->inter != 0.0)
+        return 0;
+    switch (v->dtype) {
+    case DTYPE_U8: LABELS_OF(uint8_t) break;
+    case DTYPE_U16: LABELS_OF(uint16_t) break;
+    case DTYPE_I16: LABELS_OF(int16_t) break;
+    case DTYPE_I32: LABELS_OF(int32_t) break;
+    default: return 0;
+    }
+    *highest = (label_t)most;
+    return least >= 0 && most <= UINT16_MAX;
+}
+
+static int refuse_label(const struct volume *v, int64_t at, double value, struct error *e)
 {
     char where[80];
     index_text(where, v, at);
@@ -416,27 +474,33 @@ static int label_refused(const struct volume *v, int64_t at, double value, struc
                 "label value %g at %s is not an integer", value, where);
 }
 
-int volume_labels(label_t **out, label_t *highest, const struct volume *v, struct error *e)
+/* The general way, through doubles. */
+static int round_labels(label_t *y, label_t *highest, const struct volume *v, struct error *e)
 {
     int64_t n = volume_voxels(v);
-    label_t top = 0;
-    *out = NULL;
-    label_t *y = mem_alloc(e, (size_t)n, sizeof *y);
-    if (!y)
-        return -1;
     double block[BLOCK];
+    *highest = 0;
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t count = n - at < BLOCK ? n - at : BLOCK;
         volume_block(block, v, at, count);
         for (int64_t i = 0; i < count; i++) {
-            double whole = nearbyint(block[i]);
-            if (!(fabs(block[i] - whole) <= 1e-3 && whole >= 0.0 && whole <= 65535.0)) {
-                mem_free(y); /* the condition is written so that NaN fails it */
-                return label_refused(v, at + i, block[i], e);
-            }
+            double whole = nearbyint(block[i]); /* written so that NaN is refused */
+            if (!(fabs(block[i] - whole) <= 1e-3 && whole >= 0.0 && whole <= 65535.0))
+                return refuse_label(v, at + i, block[i], e);
             y[at + i] = (label_t)whole;
-            top = y[at + i] > top ? y[at + i] : top;
+            *highest = y[at + i] > *highest ? y[at + i] : *highest;
         }
+    }
+    return 0;
+}
+
+int volume_labels(label_t **out, label_t *highest, const struct volume *v, struct error *e)
+{
+    label_t top, *y = mem_alloc(e, (size_t)volume_voxels(v), sizeof *y);
+    *out = NULL;
+    if (!y || (!copy_labels(y, &top, v) && round_labels(y, &top, v, e) < 0)) {
+        mem_free(y);
+        return -1;
     }
     if (highest)
         *highest = top;
@@ -446,25 +510,24 @@ int volume_labels(label_t **out, label_t *highest, const struct volume *v, struc
 
 void volume_measure(struct volume_stats *out, const struct volume *v)
 {
-    int64_t n = volume_voxels(v) * volume_channels(v), n_good = 0;
+    int64_t n = volume_voxels(v) * volume_channels(v);
     double block[BLOCK], sum = 0.0;
     *out = (struct volume_stats){INFINITY, -INFINITY, 0.0, 0};
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t count = n - at < BLOCK ? n - at : BLOCK;
-        volume_block(block, v, at, count);
         double part = 0.0;
+        volume_block(block, v, at, count);
         for (int64_t i = 0; i < count; i++) {
             double x = block[i];
             int bad = isnan(x);
             out->n_nan += bad;
-            n_good += !bad;
             part += bad ? 0.0 : x;
             out->min = x < out->min ? x : out->min;
             out->max = x > out->max ? x : out->max;
         }
         sum += part;
     }
-    out->mean = n_good ? sum / (double)n_good : NAN;
-    if (!n_good)
+    out->mean = n > out->n_nan ? sum / (double)(n - out->n_nan) : NAN;
+    if (n == out->n_nan)
         out->min = out->max = NAN;
 }

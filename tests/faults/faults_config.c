@@ -38,7 +38,7 @@ static void c01(void)
     run("chekc", "set", NULL);
     expect_refusal(2, "chekc: ", "unknown verb; did you mean check?");
     run("check", NULL);
-    expect_refusal(2, "check: ", "0 arguments, allowed: DATASET");
+    expect_refusal(2, "check: ", "0 given, expected DATASET");
     run(NULL, NULL);
     expect_refusal(2, "", "no verb given");
 }

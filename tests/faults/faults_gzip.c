@@ -238,8 +238,8 @@ static void z12(void)
     nifti_good(&f);
     nifti_put("secret.nii", &f);
     expect(chmod("secret.nii", 0) == 0);
-    if (geteuid() == 0 && seteuid(65534) < 0)
-        return;
+    if (getenv("FALX_FAULTS_RELAXED") || (geteuid() == 0 && seteuid(65534) < 0))
+        return; /* the leak checker cannot work as another user */
     run("info", "secret.nii", NULL);
     expect(seteuid(getuid()) == 0);
     if (last_exit() == 127) /* the program itself lies where only root may look */

@@ -314,9 +314,11 @@ static void h08(void)
     run("info", "scan.h5", NULL);
     expect(seconds() - start < 3);
     expect_refusal_slow(3, "scan.h5", "did not finish this file in time");
-    put_parser("#!/bin/sh\ndd if=/dev/zero of=/dev/null bs=1500M count=1\n");
-    run("info", "scan.h5", NULL);
-    expect_refusal(3, "scan.h5", "HDF5 parser gave no header of this file (exit 1)");
+    if (!getenv("FALX_FAULTS_RELAXED")) { /* sanitized programs give no memory limit to their children */
+        put_parser("#!/bin/sh\ndd if=/dev/zero of=/dev/null bs=1500M count=1\n");
+        run("info", "scan.h5", NULL);
+        expect_refusal(3, "scan.h5", "HDF5 parser gave no header of this file (exit 1)");
+    }
     put_parser("#!/bin/sh\nyes\n");
     run("info", "scan.h5", NULL);
     expect_refusal(3, "scan.h5", "HDF5 parser answered nonsense");

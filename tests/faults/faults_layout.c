@@ -1,7 +1,7 @@
 /* faults_layout.c - L01 to L14: data sets whose files do not fit together.
  *
- * A sound set of small cases is damaged in one way at a time and given to `falx check`. A case without a
- * label is unlabelled and never a fault.
+ * A sound set of small cases is damaged in one way at a time and given to `falx check`. A case
+ * without a label is unlabelled and never a fault.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -119,15 +119,17 @@ static void l04(void)
     rename("labels", "labelsTr");
     rename("imagesTr/a.nii", "imagesTr/a_0000.nii");
     rename("imagesTr/b.nii", "imagesTr/b_0000.nii");
-    put_text("dataset.json", "{\"channel_names\": {\"0\": \"CT\"}, \"file_ending\": \".nii\", \"numTraining\""
-                             ": 2, \"labels\": {\"background\": 0, \"organ\": 1, \"ignore\": 2}}");
+    put_text("dataset.json",
+             "{\"channel_names\": {\"0\": \"CT\"}, \"file_ending\": \".nii\", \"numTraining\""
+             ": 2, \"labels\": {\"background\": 0, \"organ\": 1, \"ignore\": 2}}");
     run("check", ".", NULL);
     expect_refusal(3, "dataset.json", "\"ignore\" is 2");
     run("check", ".", "--label-map", "2=0", NULL);
     expect_accepted(NULL);
     put_odd_label("labelsTr/b.nii", 3, 0);
     run("check", ".", "--label-map", "2=0", NULL);
-    expect_refusal(3, "labelsTr/b.nii", "label value 3 in 1 voxels, first at (1, 1, 0); allowed 0..1");
+    expect_refusal(3, "labelsTr/b.nii",
+                   "label value 3 in 1 voxels, first at (1, 1, 0); allowed 0..1");
 }
 
 static void l05(void)

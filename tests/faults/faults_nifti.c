@@ -1,7 +1,8 @@
 /* faults_nifti.c - N01 to N40: damaged and odd NIfTI files.
  *
- * `info` describes anything that can be decoded; rows about spacing, orientation or values that only
- * matter to training are therefore asked of `check`, on a data set whose only fault is the one tested.
+ * `info` describes anything that can be decoded; rows about spacing, orientation or values that
+ * only matter to training are therefore asked of `check`, on a data set whose only fault is the one
+ * tested.
  */
 #include <math.h>
 #include <string.h>
@@ -10,8 +11,10 @@
 #include "faults.h"
 
 /* Offsets of NIfTI-1 fields. */
-enum { DIM = 40, DATATYPE = 70, BITPIX = 72, PIXDIM = 76, VOX_OFFSET = 108, SLOPE = 112, INTER = 116,
-       UNITS = 123, QFORM = 252, SFORM = 254, QUATERN = 256, SROW = 280, MAGIC = 344, EXTENSION = 348 };
+enum {
+    DIM = 40, DATATYPE = 70, BITPIX = 72, PIXDIM = 76, VOX_OFFSET = 108, SLOPE = 112, INTER = 116,
+    UNITS = 123, QFORM = 252, SFORM = 254, QUATERN = 256, SROW = 280, MAGIC = 344, EXTENSION = 348
+};
 
 static struct nifti1 f;
 
@@ -484,7 +487,7 @@ static void n33(void)
     expect_output("4 x 3 voxels");
     put_dataset();
     unlink("labels/odd.nii");
-    run("check", ".", "--patch", "16", NULL); /* smaller than the patch on every axis: padded, and said */
+    run("check", ".", "--patch", "16", NULL); /* smaller on every axis: padded, and said */
     expect(last_exit() == 0);
     expect(strstr(last_stderr(), "pad") != NULL);
 }

@@ -1,8 +1,7 @@
-/* fuzz_gzip.c - any bytes as a compressed stream, in three ways: as they are, as the content of a sound
- * gzip file (so that the reader behind the checksum is reached), and as gzip with a broken tail.
+/* fuzz_gzip.c - any bytes as a compressed stream, in three ways: as they are, as the content of a
+ * sound gzip file (so that the reader behind the checksum is reached), and as gzip with a broken
+ * tail.
  */
-#include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
 
 #include "fuzz.h"
@@ -30,6 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n == 0)
         return 0;
     struct volume v;
+    struct error e;
     z_stream z = {0};
     uLong bound = compressBound((uLong)n) + 64;
     unsigned char *packed = malloc(bound);
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     FUZZ_CHECK(deflate(&z, Z_FINISH) == Z_STREAM_END);
     size_t length = bound - z.avail_out;
     deflateEnd(&z);
-    if (fuzz_read(&v, packed, length) == 0)
+    if (fuzz_read(&v, packed, length, &e) == 0)
         volume_free(&v);
     drain(packed, length - data[0] % length);
     free(packed);

@@ -1,8 +1,7 @@
-/* fuzz_metaimage.c - any bytes as a MetaImage file; detached voxels are the same bytes. See
- * volume_fuzz.h. */
-#include "volume_fuzz.h"
+/* fuzz_metaimage.c - any bytes as MetaImage; detached voxels are the same bytes. See fuzz.h. */
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    return fuzz_volume(&format_metaimage, bytes, n);
+    return fuzz_volume(bytes, n);
 }

@@ -1,7 +1,7 @@
-/* fuzz_nrrd.c - any bytes as a NRRD file; detached voxels are the same bytes. See volume_fuzz.h. */
-#include "volume_fuzz.h"
+/* fuzz_nrrd.c - any bytes as NRRD; detached voxels are the same bytes. See fuzz.h. */
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    return fuzz_volume(&format_nrrd, bytes, n);
+    return fuzz_volume(bytes, n);
 }
