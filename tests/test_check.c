@@ -62,7 +62,7 @@ static void find(struct landmarks *out, const struct cut *c, const double spacin
 static int find_twins(struct twin **twins, const struct cut *cuts, int n,
                       const double spacing_mm[3])
 {
-    struct landmarks scans[5];
+    struct landmarks scans[5] = {{0}};
     int found;
     for (int i = 0; i < n; i++)
         find(&scans[i], &cuts[i], spacing_mm);
