@@ -303,7 +303,11 @@ int source_open_beside(struct source **out, struct source *of, const char *name,
         return open_memory(out, of->memory, (size_t)of->raw_bytes, DETECT_NOTHING, e);
     char *folder = path_folder(e, of->path);
     char *path = folder ? path_join(e, folder, name) : NULL;
-    int result = path ? open_file(out, path, DETECT_NOTHING, e) : -1;
+    int result = -1;
+    if (path && !io_exists(path))
+        fail(e, ERR_DATA, "N36", "no such file, although the header names it");
+    else if (path)
+        result = open_file(out, path, DETECT_NOTHING, e);
     if (path && result == 0 && !lies_beside(path, of->path)) {
         source_close(*out);
         *out = NULL;

@@ -26,8 +26,8 @@ static void show_progress(void *arg, const char *pass, int64_t done, int64_t tot
 static void print_result(const char *folder, const struct prepare_summary *s)
 {
     const struct recipe *r = &s->recipe;
-    printf("%s: %d cases by recipe %s: %d prepared, %d kept, %d left out", folder, s->n_cases,
-           r->name, s->n_made, s->n_kept, s->n_bad);
+    printf("%s: %d case%s by recipe %s: %d prepared, %d kept, %d left out", folder, s->n_cases,
+           s->n_cases == 1 ? "" : "s", r->name, s->n_made, s->n_kept, s->n_bad);
     if (r->spacing_mm[0] > 0.0)
         printf("; %.4g x %.4g x %.4g mm", r->spacing_mm[0], r->spacing_mm[1], r->spacing_mm[2]);
     if (r->patch[0] > 0)

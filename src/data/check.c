@@ -219,8 +219,7 @@ static int look_at_case(struct check_job *j, int i, struct error *e)
     struct volume_request request = j->o->request;
     struct volume image = {0}, label = {0};
     int result = -1;
-    request.report =
-        j->d->layout == LAYOUT_H5 ? NULL : &j->told[i].report; /* one line for all of them */
+    request.report = &j->told[i].report;
     if (dataset_load_image(&image, j->d, c, &request, e) < 0 || look_at_image(j, i, &image, e) < 0)
         goto out;
     if (c->label && (dataset_load_label(&label, j->d, c, &request, e) < 0 ||

@@ -205,10 +205,6 @@ static void check_batch(struct check_job *j)
 
 int check_set(struct check_job *j, struct error *e)
 {
-    if (j->d->layout == LAYOUT_H5)
-        report_line(
-            j->o->report, REPORT_WARNING, j->d->root, NULL,
-            "HDF5 names no spacing or orientation: 1 mm and identity assumed for all cases");
     check_channels(j);
     if (sum_classes(j, e) < 0)
         return -1;

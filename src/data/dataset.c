@@ -171,6 +171,16 @@ static int read_label_map(struct dataset *d, const char *text, struct error *e)
     return label_map_parse(&d->label_map, &d->n_label_map, text, e);
 }
 
+/* HDF5 has no words for spacing and orientation: one line for the set, none for each file. */
+static void expect_no_place(struct opening *w)
+{
+    for (int i = 0; i < w->d->n_cases; i++)
+        w->d->cases[i].place_unknown = 1;
+    report_line(w->o->report, REPORT_WARNING, w->d->root, NULL,
+                "HDF5 names no spacing or orientation: 1 mm and identity assumed for %d case%s",
+                w->d->n_cases, w->d->n_cases == 1 ? "" : "s");
+}
+
 int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
                  struct error *e)
 {
@@ -192,6 +202,8 @@ int dataset_open(struct dataset *out, const char *path, const struct dataset_opt
         goto out;
     }
     result = lists_hide_labels(&w, w.o->labeled, e);
+    if (result == 0 && out->layout == LAYOUT_H5)
+        expect_no_place(&w);
 out:
     mem_free(w.real_root);
     if (result < 0)

@@ -41,6 +41,7 @@ struct data_case {
     char **images;   /* absolute or root-relative paths ready to open; one per channel file */
     int n_images;
     char *label;     /* NULL: unlabelled */
+    int place_unknown; /* 1: its files are known to name no orientation: not told again */
     enum split split;
 };
 

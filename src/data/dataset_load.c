@@ -92,7 +92,7 @@ static int new_stack(struct volume *out, const struct volume *first, int n_chann
 static int load_stack(struct volume *out, const struct dataset *d, const struct data_case *c,
                       const struct volume_request *r, struct error *e)
 {
-    int header_only = r && r->part == VOLUME_HEADER_ONLY;
+    int header_only = r->part == VOLUME_HEADER_ONLY;
     for (int i = 0; i < c->n_images; i++) {
         struct volume one = {0};
         int bad = volume_read(&one, c->images[i], r, e);
@@ -121,10 +121,12 @@ static int load_stack(struct volume *out, const struct dataset *d, const struct 
 int dataset_load_image(struct volume *out, const struct dataset *d, const struct data_case *c,
                        const struct volume_request *r, struct error *e)
 {
+    struct volume_request request = r ? *r : (struct volume_request){0};
+    request.place_unknown = c->place_unknown;
     memset(out, 0, sizeof *out);
     if (c->n_images > 1)
-        return load_stack(out, d, c, r, e);
-    if (volume_read(out, c->images[0], r, e) < 0)
+        return load_stack(out, d, c, &request, e);
+    if (volume_read(out, c->images[0], &request, e) < 0)
         return -1;
     if (as_channels(out, e) == 0)
         return 0;
@@ -178,6 +180,7 @@ int dataset_load_label(struct volume *out, const struct dataset *d, const struct
     if (!c->label)
         return fail(e, ERR_INTERNAL, NULL, "case \"%.80s\" has no label to load", c->name);
     request.member = "label"; /* HDF5 files hold image and label */
+    request.place_unknown = c->place_unknown;
     if (volume_read(out, c->label, &request, e) < 0)
         return -1;
     if (as_classes(out, d, e) < 0)

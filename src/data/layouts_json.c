@@ -369,6 +369,10 @@ static int read_prepared(struct opening *w, const struct js *root, struct error 
         if (add_item(w, name, split && strcmp(split, "test") == 0 ? SPLIT_TEST : SPLIT_TRAIN,
                      js_get(item, "images"), js_get(item, "label"), e) < 0)
             return -1;
+        /* Said when it was prepared, and written down. */
+        int known = 1;
+        js_is_bool(&known, js_get(js_get(item, "transform"), "original_known"));
+        w->d->cases[i].place_unknown = !known;
     }
     int n = js_count(classes) < 256 ? js_count(classes) : 256;
     for (int i = 0; i < n; i++)
@@ -378,8 +382,12 @@ static int read_prepared(struct opening *w, const struct js *root, struct error 
 
 int layout_open_prepared(struct opening *w, struct error *e)
 {
-    if (!opening_has_file(w, "prepared.json"))
-        return 0;
+    if (!opening_has_file(w, "prepared.json")) {
+        if (!opening_has_folder(w, "unfinished")) /* what prepare keeps there until the end */
+            return 0;
+        fail(e, ERR_DATA, "L01", "prepared in part only; run the same falx prepare again");
+        return fail_in(e, w->d->root);
+    }
     struct js *root = NULL;
     char *path = path_join(e, w->d->root, "prepared.json");
     int result = -1;

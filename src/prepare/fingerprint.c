@@ -95,7 +95,7 @@ int case_print_measure(struct case_print *out, const struct volume *image,
     int axis[3], flip[3], status = -1;
     memset(out, 0, sizeof *out);
     if (channels > RECIPE_MAX_CHANNELS)
-        return fail(e, ERR_DATA, NULL, "%lld channels, allowed at most %d", (long long)channels,
+        return fail(e, ERR_DATA, "L14", "%lld channels, allowed at most %d", (long long)channels,
                     RECIPE_MAX_CHANNELS);
     if (label && volume_labels(&classes, NULL, label, e) < 0)
         goto out;

@@ -27,8 +27,8 @@ struct work {
 
 enum part { IMAGE, LABEL, MASK };
 
-/* Replaces each part that exists by what change() makes of it. */
-static int change_parts(struct work *w, int (*change)(struct volume *out, const struct volume *in,
+/* Replaces each part that exists by what change() makes of it, which may free its voxels. */
+static int change_parts(struct work *w, int (*change)(struct volume *out, struct volume *in,
                                                       const struct work *w, enum part part,
                                                       struct error *e),
                         struct error *e)
@@ -52,13 +52,13 @@ static int check_case(const struct recipe *r, const struct volume *image,
 {
     long long channels = volume_channels(image);
     if (channels > RECIPE_MAX_CHANNELS)
-        return fail(e, ERR_DATA, NULL, "%lld channels, allowed at most %d", channels,
+        return fail(e, ERR_DATA, "L14", "%lld channels, allowed at most %d", channels,
                     RECIPE_MAX_CHANNELS);
     if (r->n_channels > 0 && channels != r->n_channels)
         return fail(e, ERR_DATA, "L14", "%lld channels, the recipe is for %d", channels,
                     r->n_channels);
     if (recipe_needs_label(r) && !label)
-        return fail(e, ERR_DATA, NULL, "no label, but recipe %s crops around the true label; "
+        return fail(e, ERR_DATA, "L01", "no label, but recipe %s crops around the true label; "
                     "use one without 'paper-'", r->name);
     if (label && memcmp(label->dims, image->dims, 3 * sizeof image->dims[0]) != 0)
         return fail(e, ERR_DATA, "L02", "label and image differ in shape");
@@ -111,7 +111,7 @@ static int start(struct work *w, const struct volume *image, const struct volume
 
 /* ---- grid ------------------------------------------------------------------------------------ */
 
-static int permute_part(struct volume *out, const struct volume *in, const struct work *w,
+static int permute_part(struct volume *out, struct volume *in, const struct work *w,
                         enum part part, struct error *e)
 {
     (void)part;
@@ -141,7 +141,7 @@ static int plan_grid(struct work *w, struct error *e)
         if (want == 0.0)
             resample_axis_identity(grid, n);
         else if (!(have > 0.0) || !isfinite(have))
-            return fail(e, ERR_DATA, NULL, "spacing %g mm on axis %d, must be > 0", have, a);
+            return fail(e, ERR_DATA, "N23", "spacing %g mm on axis %d, must be > 0", have, a);
         else if (w->r->align == ALIGN_CENTRED)
             resample_axis_centred(grid, n, have, want);
         else
@@ -150,11 +150,11 @@ static int plan_grid(struct work *w, struct error *e)
     return 0;
 }
 
-static int resample_part(struct volume *out, const struct volume *in, const struct work *w,
+static int resample_part(struct volume *out, struct volume *in, const struct work *w,
                          enum part part, struct error *e)
 {
     const enum resample_kind kinds[] = {w->r->image_kind, w->r->label_kind, RESAMPLE_NEAREST};
-    return volume_resample(out, in, w->p->transform.grid, kinds[part], w->pool, e);
+    return volume_resample_last(out, in, w->p->transform.grid, kinds[part], w->pool, e);
 }
 
 static int resample(struct work *w, struct error *e)
@@ -237,8 +237,8 @@ static int64_t count_labelled(const struct volume *label)
     return count;
 }
 
-static int crop_part(struct volume *out, const struct volume *in, const struct work *w,
-                     enum part part, struct error *e)
+static int crop_part(struct volume *out, struct volume *in, const struct work *w, enum part part,
+                     struct error *e)
 {
     (void)part;
     return volume_crop(out, in, w->p->transform.crop_first, w->p->transform.crop_dims, 0.0, e);
@@ -384,21 +384,36 @@ static int shrink_label(struct volume *label, struct error *e)
     return 0;
 }
 
+int prepare_begin(struct prepared *out, const struct recipe *r, const struct volume *image,
+                  const struct volume *label, struct error *e)
+{
+    struct work w = {.r = r, .p = out};
+    memset(out, 0, sizeof *out);
+    if (check_case(r, image, label, e) == 0 && start(&w, image, label, e) == 0)
+        return 0;
+    prepared_free(out);
+    return -1;
+}
+
+int prepare_end(struct prepared *io, const struct recipe *r, uint64_t case_key, struct pool *pool,
+                struct error *e)
+{
+    struct work w = {r, io, case_key, pool};
+    if (change_values(&w, STAGE_RAW, e) < 0 || reorient(&w, e) < 0 || resample(&w, e) < 0 ||
+        change_values(&w, STAGE_SCAN, e) < 0 || crop(&w, e) < 0 ||
+        change_values(&w, STAGE_CROP, e) < 0 || shrink_label(&io->label, e) < 0) {
+        prepared_free(io);
+        return -1;
+    }
+    if (io->transform.n_channels == 1)
+        io->image.n_dims = 3;
+    return 0;
+}
+
 int prepare_case(struct prepared *out, const struct recipe *r, const struct volume *image,
                  const struct volume *label, uint64_t case_key, struct pool *pool, struct error *e)
 {
-    struct work w = {r, out, case_key, pool};
-    memset(out, 0, sizeof *out);
-    if (check_case(r, image, label, e) < 0 || start(&w, image, label, e) < 0 ||
-        change_values(&w, STAGE_RAW, e) < 0 || reorient(&w, e) < 0 || resample(&w, e) < 0 ||
-        change_values(&w, STAGE_SCAN, e) < 0 || crop(&w, e) < 0 ||
-        change_values(&w, STAGE_CROP, e) < 0 || shrink_label(&out->label, e) < 0) {
-        prepared_free(out);
-        return -1;
-    }
-    if (out->transform.n_channels == 1)
-        out->image.n_dims = 3;
-    return 0;
+    return prepare_begin(out, r, image, label, e) < 0 ? -1 : prepare_end(out, r, case_key, pool, e);
 }
 
 void prepared_free(struct prepared *p)

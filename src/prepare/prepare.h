@@ -104,6 +104,11 @@ struct prepared {
  * refuses label == NULL and empty labels. The label must lie on the image's grid. */
 int prepare_case(struct prepared *out, const struct recipe *r, const struct volume *image,
                  const struct volume *label, uint64_t case_key, struct pool *pool, struct error *e);
+/* Its two halves, for who wants to free image and label in between. *out is empty if one fails. */
+int prepare_begin(struct prepared *out, const struct recipe *r, const struct volume *image,
+                  const struct volume *label, struct error *e);
+int prepare_end(struct prepared *io, const struct recipe *r, uint64_t case_key, struct pool *pool,
+                struct error *e);
 void prepared_free(struct prepared *p); /* zeroed ones are fine */
 
 /* Brings a volume on the prepared grid back to the original one. Integer types are masks: uint8 and

@@ -51,6 +51,30 @@ static int64_t visit_int(struct visit *v, const char *key, int64_t value, int64_
     return value;
 }
 
+static int visit_bool(struct visit *v, const char *key, int value)
+{
+    if (v->out)
+        js_out_bool(v->out, key, value);
+    else if (!js_is_bool(&value, js_get(v->in, key)))
+        bad(v, key);
+    return value;
+}
+
+static void visit_bools(struct visit *v, const char *key, int x[3])
+{
+    const struct js *array = js_get(v->in, key);
+    if (v->out)
+        js_out_open(v->out, key, '[');
+    for (int i = 0; i < 3; i++) {
+        if (v->out)
+            js_out_bool(v->out, NULL, x[i]);
+        else if (js_count(array) != 3 || !js_is_bool(&x[i], js_at(array, i)))
+            bad(v, key);
+    }
+    if (v->out)
+        js_out_close(v->out, ']');
+}
+
 static void visit_three(struct visit *v, const char *key, int64_t x[3], int64_t lo, int64_t hi)
 {
     const struct js *array = js_get(v->in, key);
@@ -119,7 +143,7 @@ static void visit_recipe(struct visit *v, struct recipe *r)
 {
     r->seed = (uint64_t)visit_int(v, "seed", (int64_t)r->seed, INT64_MIN, INT64_MAX);
     r->nan = (enum nan_policy)visit_name(v, "nan", (int)r->nan, nan_names);
-    r->reorient = (int)visit_int(v, "reorient", r->reorient, 0, 1);
+    r->reorient = visit_bool(v, "reorient", r->reorient);
     visit_reals(v, "spacing_mm", r->spacing_mm, 3);
     r->align = (enum recipe_align)visit_name(v, "align", (int)r->align, align_names);
     r->image_kind =
@@ -128,8 +152,8 @@ static void visit_recipe(struct visit *v, struct recipe *r)
         (enum resample_kind)visit_name(v, "label_resampling", (int)r->label_kind, kind_names);
     r->crop = (enum recipe_crop)visit_name(v, "crop", (int)r->crop, crop_names);
     r->margin = visit_int(v, "margin", r->margin, 0, 1 << 20);
-    r->binary = (int)visit_int(v, "binary", r->binary, 0, 1);
-    r->keep_mask = (int)visit_int(v, "keep_mask", r->keep_mask, 0, 1);
+    r->binary = visit_bool(v, "binary", r->binary);
+    r->keep_mask = visit_bool(v, "keep_mask", r->keep_mask);
     r->n_channels = (int)visit_int(v, "n_channels", r->n_channels, 0, RECIPE_MAX_CHANNELS);
     visit_three(v, "patch", r->patch, 0, 1 << 20);
 }
@@ -185,11 +209,10 @@ static void visit_value(struct visit *v, struct value_map *m)
 static void visit_transform(struct visit *v, struct prepared_transform *t)
 {
     const int64_t most = (int64_t)1 << 31; /* voxels along an axis: the limit of a whole volume */
-    int64_t axis[3], flip[3], dims[3];
+    int64_t axis[3], dims[3];
     double start[3], step[3];
     for (int a = 0; a < 3; a++) {
         axis[a] = t->axis[a];
-        flip[a] = t->flip[a];
         dims[a] = t->grid[a].n;
         start[a] = t->grid[a].start;
         step[a] = t->grid[a].step;
@@ -197,9 +220,9 @@ static void visit_transform(struct visit *v, struct prepared_transform *t)
     visit_three(v, "original_dims", t->original_dims, 1, most);
     visit_reals(v, "original_spacing_mm", t->original.spacing_mm, 3);
     visit_reals(v, "original_affine", &t->original.affine[0][0], 12);
-    t->original.known = (int)visit_int(v, "original_known", t->original.known, 0, 1);
+    t->original.known = visit_bool(v, "original_known", t->original.known);
     visit_three(v, "axis", axis, 0, 2);
-    visit_three(v, "flip", flip, 0, 1);
+    visit_bools(v, "flip", t->flip);
     visit_three(v, "resampled_dims", dims, 1, most);
     visit_reals(v, "resampled_start", start, 3);
     visit_reals(v, "resampled_step", step, 3);
@@ -208,7 +231,6 @@ static void visit_transform(struct visit *v, struct prepared_transform *t)
     t->n_constant = (int)visit_int(v, "n_constant", t->n_constant, 0, RECIPE_MAX_CHANNELS);
     for (int a = 0; a < 3; a++) {
         t->axis[a] = (int)axis[a];
-        t->flip[a] = (int)flip[a];
         t->grid[a] = (struct resample_axis){dims[a], start[a], step[a]};
     }
 }

@@ -9,6 +9,7 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -17,7 +18,8 @@
 
 static const int64_t memory_bytes = (int64_t)2 << 30; /* beside other programs on an 8 GiB laptop */
 enum {
-    BYTES_EACH = 28, /* a value's share at the peak: stored 8, float 4, resampled 3 x 4, label 4 */
+    BYTES_EACH = 20, /* a value's share at the peak: stored 8, float 4, labels 4; or resampled to
+                        twice as many, 2 x 8, and labels 4 */
     SAMPLES_ALL = 1 << 22, /* fingerprint values a channel: quantiles to 1e-3 */
     SAMPLES_CASE = 4096,
     SAMPLES_LEAST = 64
@@ -139,7 +141,7 @@ static int measure_case(struct set *s, struct set_case *c, struct pool *inner, s
     samples = samples > SAMPLES_CASE ? SAMPLES_CASE : samples;
     samples = samples < SAMPLES_LEAST ? SAMPLES_LEAST : samples;
     if (recipe_needs_label(&s->recipe) && !c->from->label) { /* before reading a whole CT */
-        fail(e, ERR_DATA, NULL, "no label, but recipe %s crops around the true label; take '%s'",
+        fail(e, ERR_DATA, "L01", "no label, but recipe %s crops around the true label; take '%s'",
              s->recipe.name, s->recipe.name + strlen("paper-"));
         return fail_in(e, c->from->images[0]);
     }
@@ -172,7 +174,7 @@ static int take_fingerprint(struct set *s, struct error *e)
         }
     }
     int status = n > 0 ? fingerprint_combine(&s->fingerprint, prints, n, e)
-                       : fail(e, ERR_DATA, NULL, "no case that can be prepared");
+                       : fail(e, ERR_DATA, "L01", "no case that can be prepared");
     mem_free(prints); /* the samples stay with the cases */
     if (status < 0)
         return fail_in(e, s->d->root);
@@ -214,17 +216,16 @@ static int make_case(struct set *s, struct set_case *c, struct pool *inner, stru
     struct prepared p = {0};
     if (c->kept)
         return 0;
-    int status = load_case(&image, &label, s, c, NULL, e);
-    if (status == 0) {
-        status = prepare_case(&p, &s->recipe, &image, label.data ? &label : NULL,
-                              (uint64_t)(c - s->cases), inner, e);
-        if (status < 0)
-            fail_in(e, c->from->images[0]);
-    }
-    volume_free(&image);
+    int loaded = load_case(&image, &label, s, c, NULL, e);
+    int status = loaded;
+    if (status == 0)
+        status = prepare_begin(&p, &s->recipe, &image, label.data ? &label : NULL, e);
+    volume_free(&image); /* before the peak */
     volume_free(&label);
+    if (status == 0)
+        status = prepare_end(&p, &s->recipe, (uint64_t)(c - s->cases), inner, e);
     if (status < 0)
-        return -1;
+        return loaded < 0 ? -1 : fail_in(e, c->from->images[0]);
     c->transform = p.transform;
     if (write_volume(&p.image, s, "images", c, e) < 0 ||
         write_volume(&p.label, s, "labels", c, e) < 0 ||
@@ -240,7 +241,8 @@ static int make_case(struct set *s, struct set_case *c, struct pool *inner, stru
 static int make_all(struct prepare_summary *out, struct set *s, int64_t largest, struct error *e)
 {
     struct pass pass = {.s = s, .name = "prepare", .step = make_case};
-    if (set_keys(s, e) < 0 || state_load(s, e) < 0 || state_begin(s, e) < 0)
+    if (state_lock(s, e) < 0 || set_keys(s, e) < 0 || state_load(s, e) < 0 ||
+        state_begin(s, e) < 0)
         return -1;
     if (recipe_needs_label(&s->recipe))
         report_line(s->o->report, REPORT_NOTE, s->d->root, NULL,
@@ -262,7 +264,7 @@ static int make_all(struct prepare_summary *out, struct set *s, int64_t largest,
 static int set_init(struct set *s, struct error *e)
 {
     if (s->d->n_cases == 0) {
-        fail(e, ERR_DATA, NULL, "no case");
+        fail(e, ERR_DATA, "L01", "no case");
         return fail_in(e, s->d->root);
     }
     s->cases = mem_alloc(e, (size_t)s->d->n_cases, sizeof *s->cases);
@@ -284,6 +286,36 @@ static int set_init(struct set *s, struct error *e)
     return recipe_named(&s->recipe, s->o->preset, s->o->seed, s->o->nan, e);
 }
 
+static int by_stem(const void *a, const void *b)
+{
+    const struct set_case *x = *(const struct set_case *const *)a;
+    const struct set_case *y = *(const struct set_case *const *)b;
+    int order = strcmp(x->stem, y->stem);
+    return order ? order : (x > y) - (x < y);
+}
+
+/* Different names may become one when escaped: a line end and the four characters \x0A [L12]. */
+static int check_stems(const struct set *s, struct error *e)
+{
+    const struct set_case **sorted = mem_alloc(e, (size_t)s->n, sizeof *sorted);
+    int status = sorted ? 0 : -1;
+    for (int i = 0; sorted && i < s->n; i++)
+        sorted[i] = &s->cases[i];
+    if (sorted)
+        qsort(sorted, (size_t)s->n, sizeof *sorted, by_stem);
+    for (int i = 1; i < s->n && status == 0; i++) {
+        const struct set_case *x = sorted[i - 1], *y = sorted[i];
+        if (strcmp(x->stem, y->stem) != 0)
+            continue;
+        fail(e, ERR_DATA, "L12",
+             "case %d \"%.60s\" and case %d \"%.60s\" would become one file; rename one of them",
+             (int)(x - s->cases) + 1, x->from->name, (int)(y - s->cases) + 1, y->from->name);
+        status = fail_in(e, s->d->root);
+    }
+    mem_free(sorted);
+    return status;
+}
+
 static void set_done(struct set *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -293,12 +325,14 @@ static void set_done(struct set *s)
     mem_free(s->cases);
     mem_free(s->unfinished);
     mem_free(s->json);
+    io_unlock_folder(s->lock);
 }
 
 static int prepare_all(struct prepare_summary *out, struct set *s, struct error *e)
 {
     struct pass pass = {.s = s, .name = "measure", .step = measure_case};
-    if (set_init(s, e) < 0 || state_check_folder(s, e) < 0)
+    if (set_init(s, e) < 0 || check_stems(s, e) < 0 ||
+        (io_exists(s->o->folder) && state_lock(s, e) < 0)) /* a new one is made and locked later */
         return -1;
     out->n_cases = s->n;
     if (state_is_current(s)) {
@@ -316,7 +350,7 @@ static int prepare_all(struct prepare_summary *out, struct set *s, struct error 
 int prepare_set(struct prepare_summary *out, const struct dataset *d,
                 const struct prepare_options *o, struct error *e)
 {
-    struct set s = {.d = d, .o = o};
+    struct set s = {.d = d, .o = o, .lock = -1};
     memset(out, 0, sizeof *out);
     int status = prepare_all(out, &s, e);
     out->recipe = s.recipe;

@@ -9,7 +9,7 @@
  *
  * Every file appears whole or not at all. A run that was killed goes on where it stopped; a case
  * whose files and recipe did not change is kept. Nothing is created before every input was read
- * once and found sound.
+ * once and found sound. One run at a time works in a folder [P08].
  */
 #ifndef FALX_PREPARE_SET_H
 #define FALX_PREPARE_SET_H

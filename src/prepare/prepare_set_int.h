@@ -25,6 +25,7 @@ struct set {
     struct recipe recipe;
     struct fingerprint fingerprint;
     char *unfinished, *json; /* paths */
+    int lock;                /* on the folder; -1: not yet */
 };
 
 /* FOLDER/PART/STEM.nii.gz (mem_free). */
@@ -34,13 +35,14 @@ uint64_t set_source(const struct data_case *c);
 /* Fills key of every case from its source and the recipe. */
 int set_keys(struct set *s, struct error *e);
 
-/* Refuses an output folder with other contents than ours. */
-int state_check_folder(const struct set *s, struct error *e);
+/* Makes this run the only one in the output folder, once; to come before any look inside. Refuses
+ * a folder with other contents than ours [O03]. */
+int state_lock(struct set *s, struct error *e);
 /* 1 if the folder already holds the finished answer to the same request: all cases are then kept
  * and the recipe is the one used. Else 0. */
 int state_is_current(struct set *s);
 /* Marks as kept the cases whose files exist and were made with the same key. Refuses a folder made
- * by another recipe unless forced. */
+ * by another recipe unless forced [O04]. */
 int state_load(struct set *s, struct error *e);
 /* Remembers one finished case. */
 int state_save_case(const struct set *s, const struct set_case *c, struct error *e);

@@ -17,6 +17,9 @@
 
 enum { FORMAT_VERSION = 1 }; /* of prepared.json; part of every key */
 
+/* Of the output folder. The first is the one by which the next start knows this one as ours. */
+static const char *const folders[] = {"unfinished", "images", "labels", "masks", NULL};
+
 char *set_path(const struct set *s, const char *part, const struct set_case *c, struct error *e)
 {
     return mem_format(e, "%s/%s/%s.nii.gz", s->o->folder, part, c->stem);
@@ -79,17 +82,30 @@ static void key_text(char out[17], uint64_t key)
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-int state_check_folder(const struct set *s, struct error *e)
+/* Through a link the files would land in a folder that nobody named. */
+static int refuse_link(const char *folder, const char *name, struct error *e)
+{
+    struct stat st;
+    char *path = path_join(e, folder, name);
+    int status = path ? 0 : -1;
+    if (path && lstat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
+        fail(e, ERR_CONFIG, "O03", "%s, expected a folder; remove it or choose another output",
+             S_ISLNK(st.st_mode) ? "a link" : "no folder");
+        status = fail_in(e, path);
+    }
+    mem_free(path);
+    return status;
+}
+
+static int check_folder(const struct set *s, struct error *e)
 {
     struct io_listing l = {0};
     const char *folder = s->o->folder;
-    if (!io_exists(folder))
-        return 0;
-    if (!io_is_folder(folder)) {
-        fail(e, ERR_CONFIG, NULL, "is no folder");
-        return fail_in(e, folder);
+    for (int i = 0; folders[i]; i++) {
+        if (refuse_link(folder, folders[i], e) < 0)
+            return -1;
     }
-    if (io_exists(s->json) || io_is_folder(s->unfinished))
+    if (io_exists(s->json) || io_exists(s->unfinished))
         return 0;
     if (io_list(&l, folder, e) < 0)
         return -1;
@@ -97,9 +113,23 @@ int state_check_folder(const struct set *s, struct error *e)
     io_listing_free(&l);
     if (n == 0)
         return 0;
-    fail(e, ERR_CONFIG, NULL, "holds %d entries that prepare did not make; choose another folder",
-         n);
+    fail(e, ERR_CONFIG, "O03", "holds %d entr%s that prepare did not make; choose another folder",
+         n, n == 1 ? "y" : "ies");
     return fail_in(e, folder);
+}
+
+int state_lock(struct set *s, struct error *e)
+{
+    const char *folder = s->o->folder;
+    if (s->lock >= 0)
+        return 0;
+    if (io_exists(folder) && !io_is_folder(folder)) {
+        fail(e, ERR_CONFIG, "O03", "no folder");
+        return fail_in(e, folder);
+    }
+    if (io_make_folders(folder, e) < 0 || io_lock_folder(&s->lock, folder, e) < 0)
+        return -1;
+    return check_folder(s, e);
 }
 
 static int output_exists(const struct set *s, const struct set_case *c)
@@ -163,7 +193,7 @@ static int load_finished(struct set *s, struct error *e)
         recipe_hash(&hash_is, &s->recipe, NULL) == 0 && hash_was == hash_is) {
         accept_records(s, json);
     } else if (!s->o->force) {
-        fail(e, ERR_CONFIG, NULL, "was prepared by another recipe; use --force to replace it");
+        fail(e, ERR_CONFIG, "O04", "was prepared by another recipe; use --force to replace it");
         status = fail_in(e, s->o->folder);
     }
     js_free(json);
@@ -307,12 +337,12 @@ static int begin_folder(const struct set *s, const char *name, struct error *e)
 
 int state_begin(const struct set *s, struct error *e)
 {
-    /* First of all the folder by which the next start knows this one as ours. */
-    const char *const folders[] = {"unfinished", "images", "labels", ".", "masks"};
-    for (int i = 0; i < 4 + s->recipe.keep_mask; i++) {
+    for (int i = 0; i < 3 + s->recipe.keep_mask; i++) {
         if (begin_folder(s, folders[i], e) < 0)
             return -1;
     }
+    if (begin_folder(s, ".", e) < 0)
+        return -1;
     int work = 0;
     for (int i = 0; i < s->n; i++)
         work |= !s->cases[i].bad && !s->cases[i].kept;

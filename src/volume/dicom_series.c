@@ -16,7 +16,8 @@
 
 enum {
     MAX_LEVELS = 3,   /* folders below the given one: archives store patient / study / series */
-    MAX_FILES = 20000 /* of one series; the largest CT series have about 3,000 */
+    MAX_FILES = 20000, /* of one series; the largest CT series have about 3,000 */
+    MAX_OTHER = 10000  /* files beside them that are not DICOM: this is no scan's folder */
 };
 static const double COSINE_TOLERANCE = 1e-3;  /* of directions: strings of about 6 digits */
 static const double SPACING_TOLERANCE = 1e-3; /* relative, between slices of a series */
@@ -108,6 +109,11 @@ static int add_folder(struct dicom_series *d, const char *folder, int level, str
     for (int i = 0; i < l.n && rc == 0; i++) {
         if (l.entry[i].name[0] == '.') /* left by file managers */
             continue;
+        if (d->n_other > MAX_OTHER) {
+            fail(e, ERR_DATA, "D01", "more than %d files that are not DICOM", MAX_OTHER);
+            rc = fail_in(e, folder);
+            break;
+        }
         char *path = path_join(e, folder, l.entry[i].name);
         if (!path)
             rc = -1;

@@ -238,6 +238,7 @@ int hdf5_read(struct volume *out, const char *path, const struct volume_request 
     io->close(fd);
     if (start_helper(&c, path, file_bytes, r, e) < 0 || read_reply(out, c, file_bytes, r, e) < 0)
         return -1;
-    volume_warn(r, NULL, "HDF5 names no spacing or orientation: 1 mm and identity assumed");
+    if (!r->place_unknown)
+        volume_warn(r, NULL, "HDF5 names no spacing or orientation: 1 mm and identity assumed");
     return 0;
 }

@@ -213,7 +213,8 @@ static int choose_affine(struct geometry *g, const struct nifti_space *n,
     double q[3][4], s[3][4], worst = 0.0;
     int has_q = n->qform_code > 0, has_s = n->sform_code > 0;
     if (!has_q && !has_s) {
-        volume_warn(r, "N24", "no orientation (sform and qform codes are 0)");
+        if (!r->place_unknown)
+            volume_warn(r, "N24", "no orientation (sform and qform codes are 0)");
         return 0;
     }
     if ((has_s && sform_affine(s, n, e) < 0) ||
@@ -330,7 +331,7 @@ static int open_image(struct source **out, struct source *s, struct error *e)
         if (!image)
             return -1;
         result = source_open_beside(out, s, image, &trial);
-        if (result < 0 && (i == 0 || (trial.code != ERR_SYSTEM && e->code == ERR_SYSTEM)))
+        if (result < 0 && (i == 0 || !strstr(trial.text, "no such file")))
             *e = trial;
         mem_free(image);
     }

@@ -197,11 +197,23 @@ int volume_crop(struct volume *out, const struct volume *in, const int64_t first
 
 /* ---- computed -------------------------------------------------------------------------------- */
 
+/* Hands over the values of channel c; a volume of one channel takes them without a copy. */
+static void put_channel(struct volume *out, float *values, int64_t c)
+{
+    size_t n = (size_t)volume_voxels(out);
+    if (volume_channels(out) == 1) {
+        mem_free(out->data);
+        out->data = values;
+        return;
+    }
+    memcpy((float *)out->data + (size_t)c * n, values, n * sizeof *values);
+    mem_free(values);
+}
+
 int volume_as_floats(struct volume *out, const struct volume *in, enum nan_policy nan,
                      struct error *e)
 {
     static const double same[3][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}};
-    int64_t voxels = volume_voxels(in);
     if (new_like(out, in, DTYPE_F32, in->dims, same, e) < 0)
         return -1;
     out->slope = 1.0;
@@ -213,8 +225,7 @@ int volume_as_floats(struct volume *out, const struct volume *in, enum nan_polic
             volume_free(out);
             return -1;
         }
-        memcpy((float *)out->data + c * voxels, values, (size_t)voxels * sizeof *values);
-        mem_free(values);
+        put_channel(out, values, c);
     }
     return 0;
 }
@@ -269,17 +280,35 @@ static int fill_floats(struct volume *out, const struct volume *in,
                        const struct resample_axis axis[3], enum resample_kind kind,
                        struct pool *pool, struct error *e)
 {
-    int64_t voxels = volume_voxels(out);
     for (int64_t c = 0; c < volume_channels(in); c++) {
-        float *values = NULL, *made = NULL;
-        int failed = volume_floats(&values, in, c, NAN_REFUSE, e) < 0 ||
-                     resample_floats(&made, values, in->dims, axis, kind, pool, e) < 0;
-        if (!failed)
-            memcpy((float *)out->data + c * voxels, made, (size_t)voxels * sizeof *made);
-        mem_free(values);
-        mem_free(made);
-        if (failed)
+        float *values = NULL;
+        if (volume_floats(&values, in, c, NAN_REFUSE, e) < 0 ||
+            resample_replace(&values, in->dims, axis, kind, pool, e) < 0)
             return -1;
+        put_channel(out, values, c);
+    }
+    return 0;
+}
+
+/* An empty volume on the new grid. */
+static int new_resampled(struct volume *out, const struct volume *in,
+                         const struct resample_axis axis[3], enum resample_kind kind,
+                         struct error *e)
+{
+    const int64_t dims[3] = {axis[0].n, axis[1].n, axis[2].n};
+    enum dtype t = kind == RESAMPLE_NEAREST   ? in->dtype
+                   : kind == RESAMPLE_CLASSES ? DTYPE_U16
+                                              : DTYPE_F32;
+    double map[3][4] = {{0}};
+    for (int a = 0; a < 3; a++) {
+        map[a][a] = axis[a].step;
+        map[a][3] = axis[a].start;
+    }
+    if (new_like(out, in, t, dims, (const double(*)[4])map, e) < 0)
+        return -1;
+    if (kind != RESAMPLE_NEAREST) { /* computed values have the scaling applied */
+        out->slope = 1.0;
+        out->inter = 0.0;
     }
     return 0;
 }
@@ -287,28 +316,34 @@ static int fill_floats(struct volume *out, const struct volume *in,
 int volume_resample(struct volume *out, const struct volume *in, const struct resample_axis axis[3],
                     enum resample_kind kind, struct pool *pool, struct error *e)
 {
-    const int64_t dims[3] = {axis[0].n, axis[1].n, axis[2].n};
-    enum dtype t = kind == RESAMPLE_NEAREST   ? in->dtype
-                   : kind == RESAMPLE_CLASSES ? DTYPE_U16
-                                              : DTYPE_F32;
-    double map[3][4] = {{0}};
-    int status = 0;
-    for (int a = 0; a < 3; a++) {
-        map[a][a] = axis[a].step;
-        map[a][3] = axis[a].start;
-    }
-    if (new_like(out, in, t, dims, (const double(*)[4])map, e) < 0)
+    if (new_resampled(out, in, axis, kind, e) < 0)
         return -1;
     if (kind == RESAMPLE_NEAREST) {
         struct nearest_job job = {out, in, axis};
-        pool_run(pool, dims[2] * volume_channels(out), nearest_slice, &job);
+        pool_run(pool, out->dims[2] * volume_channels(out), nearest_slice, &job);
         return 0;
     }
-    out->slope = 1.0; /* computed values have the scaling applied */
-    out->inter = 0.0;
-    status = kind == RESAMPLE_CLASSES ? fill_classes(out, in, axis, pool, e)
-                                      : fill_floats(out, in, axis, kind, pool, e);
+    int status = kind == RESAMPLE_CLASSES ? fill_classes(out, in, axis, pool, e)
+                                          : fill_floats(out, in, axis, kind, pool, e);
     if (status < 0)
         volume_free(out);
     return status;
+}
+
+int volume_resample_last(struct volume *out, struct volume *in, const struct resample_axis axis[3],
+                         enum resample_kind kind, struct pool *pool, struct error *e)
+{
+    float *values = in->data;
+    if (kind == RESAMPLE_NEAREST || kind == RESAMPLE_CLASSES || in->dtype != DTYPE_F32 ||
+        in->slope != 1.0 || in->inter != 0.0 || volume_channels(in) != 1)
+        return volume_resample(out, in, axis, kind, pool, e);
+    if (new_resampled(out, in, axis, kind, e) < 0)
+        return -1;
+    in->data = NULL;
+    if (resample_replace(&values, in->dims, axis, kind, pool, e) < 0) {
+        volume_free(out);
+        return -1;
+    }
+    put_channel(out, values, 0);
+    return 0;
 }

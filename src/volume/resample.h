@@ -54,6 +54,10 @@ int resample_is_identity(const struct resample_axis axis[3], const int64_t dims[
 int resample_floats(float **out, const float *in, const int64_t dims[3],
                     const struct resample_axis axis[3], enum resample_kind kind, struct pool *pool,
                     struct error *e);
+/* The same of an array that is no more needed: *io (mem_free) is freed after the first axis and
+ * replaced by the result, or by NULL on failure. */
+int resample_replace(float **io, const int64_t dims[3], const struct resample_axis axis[3],
+                     enum resample_kind kind, struct pool *pool, struct error *e);
 /* RESAMPLE_CLASSES. */
 int resample_classes(label_t **out, const label_t *in, const int64_t dims[3],
                      const struct resample_axis axis[3], struct pool *pool, struct error *e);
@@ -82,5 +86,9 @@ int volume_as_floats(struct volume *out, const struct volume *in, enum nan_polic
 /* NEAREST keeps the type, CLASSES gives uint16, the others float32. NaN is refused [N37]. */
 int volume_resample(struct volume *out, const struct volume *in, const struct resample_axis axis[3],
                     enum resample_kind kind, struct pool *pool, struct error *e);
+/* The same of a volume that is no more needed, whose values are finite: spares memory by freeing
+ * its voxels on the way where it can. */
+int volume_resample_last(struct volume *out, struct volume *in, const struct resample_axis axis[3],
+                         enum resample_kind kind, struct pool *pool, struct error *e);
 
 #endif

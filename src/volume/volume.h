@@ -62,6 +62,7 @@ struct volume_request {
     int strict;         /* 1: a warning that has an id is a refusal */
     int describe;       /* 1: odd spacing or orientation is a warning, as info and convert want */
     int allow_gaps;     /* DICOM: accept missing slices */
+    int place_unknown;  /* 1: the caller knows that no orientation is named; no warning [N24] */
     struct volume_limits limits; /* zero = defaults */
     struct report *report;       /* warnings, told only if the read succeeds; may be NULL */
 };

@@ -530,7 +530,7 @@ static void n36(void)
     set_f32(&f, VOX_OFFSET, 0.0f);
     put_file("a.hdr", f.byte, 348);
     run("info", "a.hdr", NULL);
-    expect_refusal(3, "a.img", "No such file");
+    expect_refusal(3, "a.img", "no such file");
     put_file("a.img", f.byte + 352, 47);
     run("info", "a.hdr", NULL);
     expect_refusal(3, "a.img", "needs 48 bytes");
