@@ -207,7 +207,8 @@ static void help_mentions_every_option(void **state)
         fclose(f);
         for (const struct option_row *o = options; o < options + n_options; o++) {
             snprintf(word, sizeof word, "--%s%s", o->name, o->meta ? " " : "");
-            if (!!(o->verbs & 1u << v) != !!strstr(text, word))
+            const struct option_row *shown = option_find(o->name, strlen(o->name), (enum verb)v);
+            if (!!(shown->verbs & 1u << v) != !!strstr(text, word))
                 stop("falx %s --help and --%s", verbs[v].name, o->name);
         }
         for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
@@ -329,6 +330,8 @@ static void training_values(void **state)
     refuses("--labeled-batch", "5", "C03", "--labeled-batch: 5, allowed 1..4 (--batch)");
     refuses("--labeled", "0", "C03", "--labeled: \"0\", allowed a whole number 1..");
     refuses("--labeled", "-3", "C03", "--labeled: \"-3\"");
+    refuses("--labeled", "1.5", "C02", "--labeled: \"1.5\", allowed a whole number 1..");
+    refuses("--labeled", "1e3", "C02", "--labeled: \"1e3\"");
     refuses("--ema-decay", "1", "C03", "allowed a number 0 to below 1");
     refuses("--ema-decay", "-0.1", "C03", "allowed a number 0 to below 1");
     struct config c;

@@ -271,6 +271,37 @@ static void datalist(void **state)
                "a- b_0000-"); /* a number is a channel among several */
 }
 
+#define LIST_OF_TWO                                                                  \
+    "{\"training\": [{\"image\": \"images/a.nii\", \"label\": \"labels/a.nii\"}], " \
+    "\"testing\": [{\"image\": \"images/b.nii\", \"label\": \"labels/b.nii\"}]}"
+
+/* Next to images/ and labels/, which alone would make every case a training case. */
+static void datalist_in_a_folder(void **state)
+{
+    (void)state;
+    struct dataset d;
+    put_each("images/@.nii", "a b c");
+    put_each("labels/@.nii", "a b c");
+    put("notes.json", "{\"training\": \"went well\"}");
+    put("broken.json", "{");
+    expect_set(".", NULL, LAYOUT_PLAIN, "a+ b+ c+");
+    put("fold_0.json", LIST_OF_TWO);
+    expect_set(".", NULL, LAYOUT_DATALIST, "a+ | b+");
+    put("datalist_1.json", LIST_OF_TWO);
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
+    assert_non_null(strstr(e.text, "datalist_1.json and fold_0.json"));
+    expect_set("fold_0.json", NULL, LAYOUT_DATALIST, "a+ | b+");
+    unlink("fold_0.json");
+    expect_set(".", NULL, LAYOUT_DATALIST, "a+ | b+");
+    put("datalist_1.json", "{\"training\": [");
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "C06");
+    unlink("datalist_1.json");
+    expect_set(".", NULL, LAYOUT_PLAIN, "a+ b+ c+");
+    put("unfinished", "{}");
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
+    assert_non_null(strstr(e.text, "falx phantom again"));
+}
+
 static void prepared(void **state)
 {
     (void)state;
@@ -351,6 +382,8 @@ static void nothing_recognised(void **state)
     struct dataset d;
     put("notes.txt", "");
     assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
+    assert_non_null(strstr(e.text, "datalist*.json"));
+    assert_refused(dataset_open(&d, "notes.txt", NULL, &e), e, ERR_DATA, "L01");
     assert_refused(dataset_open(&d, "absent", NULL, &e), e, ERR_SYSTEM, "Z12");
     put("images/readme.txt", "");
     assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
@@ -376,6 +409,13 @@ static void labels_are_hidden(void **state)
     put("few.list", "b\n");
     assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e,
                    ERR_DATA, "L01");
+    static const char *const none[] = {"", "# nobody\n", "e\n"}; /* e is a test case */
+    for (int i = 0; i < 3; i++) {
+        put("few.list", none[i]);
+        assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e),
+                       e, ERR_CONFIG, "C03");
+        assert_string_equal(e.text, "few.list: --labeled names no training case");
+    }
 }
 
 static void label_maps(void **state)
@@ -388,9 +428,11 @@ static void label_maps(void **state)
     assert_memory_equal(v, ((label_t[4]){1, 0, 2, 0}), sizeof v);
     mem_free(map);
     const char *const bad[] = {"",     "1",       "1=",      "=1",    "1=2,",
-                               "-1=0", "70000=1", "1=2,1=3", "1=2=3", "a=b"};
+                               "-1=0", "70000=1", "1=2=3", "a=b"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_refused(label_map_parse(&map, &n, bad[i], &e), e, ERR_CONFIG, "C02");
+    assert_refused(label_map_parse(&map, &n, "2=1,3=1,2=0", &e), e, ERR_CONFIG, "C01");
+    assert_non_null(strstr(e.text, "duplicate 2"));
 }
 
 /* ---- voxels ---- */
@@ -537,6 +579,7 @@ int main(void)
         T(msd),
         T(colon),
         T(datalist),
+        T(datalist_in_a_folder),
         T(prepared),
         T(left_atrium),
         T(pancreas),

@@ -1,6 +1,7 @@
 /* test_phantom.c - synthetic scans: the same bytes always, every class there, learnable but not by
  * brightness, and every layout readable by the rest of falx.
  */
+#include <errno.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -459,7 +460,9 @@ static void refuses_what_it_cannot_make(void **state)
     struct phantom_options bad[8];
     static const char *const reason[8] = {
         "--size 15", "--size 1025", "--classes 1", "--classes 257", "--labeled 4",
-        "--channels (of this layout) 2", "--classes (of this layout) 3", "allowed together 1..80"};
+        "--channels 2, allowed with --layout pancreas: 1",
+        "--classes 3, allowed with --layout la: 2",
+        "allowed with --layout pancreas: together 1..80"};
     for (int n = 0; n < 8; n++)
         bad[n] = options(32, 2, n < 5 ? LAYOUT_PLAIN : n == 6 ? LAYOUT_LA : LAYOUT_PANCREAS);
     bad[0].size[1] = 15;
@@ -491,6 +494,14 @@ static void survives_lack_of_memory(void **state)
         mem_fail_at(-1, 0);
         done = rc == 0;
         assert_true(done || e.code == ERR_MEMORY);
+        for (int m = 0; rc == 0 && (m == 0 || e.code == ERR_MEMORY); m++) {
+            mem_fail_at(m, 0);
+            e.code = ERR_NONE;
+            phantom_clear(folder, 1, &e);
+            mem_fail_at(-1, 0);
+            assert_true(m < 500);
+        }
+        assert_true(rc < 0 || count_entries(folder, ".") == 0);
         remove_set(folder);
         assert_true(n < 500);
     }
@@ -508,6 +519,137 @@ static void names_the_file_it_cannot_write(void **state)
     assert_non_null(strstr(e.text, "images"));
     mem_free(blocked);
     remove_set(folder);
+}
+
+/* ---- a folder that is not empty -------------------------------------------------------------- */
+
+static void put(const char *folder, const char *name, const char *text)
+{
+    char *path = path_join(NULL, folder, name), *parent = path_folder(NULL, path);
+    assert_ok(io_make_folders(parent, &e), e);
+    assert_ok(io_write_all(path, 0666, text, strlen(text), &e), e);
+    mem_free(parent);
+    mem_free(path);
+}
+
+/* Whatever the layout, force takes away every file and folder of an earlier set. */
+static void an_old_set_goes_whole(void **state)
+{
+    (void)state;
+    for (int l = LAYOUT_PLAIN; l < LAYOUT_PREPARED; l++)
+        for (int channels = 1; channels <= (l <= LAYOUT_DATALIST ? 2 : 1); channels++) {
+            struct phantom_options o = options(16, 2, (enum layout)l);
+            o.channels = channels;
+            char *folder = write_set(&o, 1);
+            uint64_t h = hash_tree(folder, 0);
+            assert_refused(phantom_clear(folder, 0, &e), e, ERR_CONFIG, "O03");
+            assert_int_equal(hash_tree(folder, 0), h);
+            assert_ok(phantom_clear(folder, 1, &e), e);
+            assert_int_equal(count_entries(folder, "."), 0);
+            remove_set(folder);
+        }
+}
+
+/* Refused with the name of the file, and every byte stays. */
+static void expect_kept(const char *folder, const char *reason)
+{
+    uint64_t h = hash_tree(folder, 0);
+    for (int force = 0; force < 2; force++) {
+        assert_refused(phantom_clear(folder, force, &e), e, ERR_CONFIG, "O03");
+        assert_int_equal(hash_tree(folder, 0), h);
+    }
+    assert_non_null(strstr(e.text, reason));
+}
+
+static void the_work_of_others_stays(void **state)
+{
+    (void)state;
+    static const char *const name[] = {"imagesTr/colon_001.nii.gz", "labelsTr/phantom_0009.nii.gz",
+                                       "notes.txt", "other/", "imagesTr/phantom_0001.nii.gz"};
+    for (int n = 0; n < 5; n++) { /* added to a set */
+        struct phantom_options o = options(16, 2, LAYOUT_NNUNET);
+        char *folder = write_set(&o, 1), *inside = mem_format(NULL, "%sx", name[n]);
+        put(folder, n == 3 ? inside : name[n], "real");
+        expect_kept(folder, name[n]);
+        mem_free(inside);
+        remove_set(folder);
+    }
+    char *folder; /* a set of somebody's own, then with a record that is not its own */
+    assert_ok(io_temp_folder(&folder, &e), e);
+    put(folder, "imagesTr/a.nii.gz", "real");
+    expect_kept(folder, "imagesTr/");
+    put(folder, "phantom.json", "{\"layout\": \"nnunet\"}");
+    expect_kept(folder, "");
+    put(folder, "phantom.json",
+        "{\"layout\": \"nnunet\", \"cases\": 1, \"labeled\": 1, \"test\": 0, "
+        "\"size\": [16, 16, 16], \"classes\": 2, \"channels\": 1, \"seed\": 1}");
+    expect_kept(folder, "imagesTr/a.nii.gz");
+    remove_set(folder);
+}
+
+/* A folder of the set that is a link leads to files that are not the set's. */
+static void links_are_not_followed(void **state)
+{
+    (void)state;
+    struct phantom_options o = options(16, 2, LAYOUT_PLAIN);
+    char *folder = write_set(&o, 1), *other;
+    assert_ok(io_temp_folder(&other, &e), e);
+    put(other, "phantom_0001.nii.gz", "real");
+    char *images = path_join(NULL, folder, "labels");
+    io_remove_tree(images);
+    assert_int_equal(symlink(other, images), 0);
+    expect_kept(folder, "labels");
+    assert_int_equal(count_entries(other, "."), 1);
+    mem_free(images);
+    remove_set(folder);
+    remove_set(other);
+}
+
+/* From call number `calls_left` on nothing is renamed or removed: the disk as a kill leaves it. */
+static int calls_left;
+
+static int dying_rename(const char *from, const char *to)
+{
+    errno = EIO;
+    return calls_left-- > 0 ? rename(from, to) : -1;
+}
+
+static int dying_unlink(const char *path)
+{
+    errno = EIO;
+    return calls_left-- > 0 ? unlink(path) : -1;
+}
+
+static void half_a_set_is_refused_and_made_again(void **state)
+{
+    (void)state;
+    struct io_ops dying = io_posix;
+    struct phantom_options o = options(16, 2, LAYOUT_PLAIN);
+    struct dataset d;
+    dying.rename = dying_rename;
+    dying.unlink = dying_unlink;
+    for (int again = 0; again < 2; again++) { /* the first time, and over an earlier set */
+        int done = 0, n = 0;
+        for (; !done; n++) {
+            char *folder = NULL;
+            if (again)
+                folder = write_set(&o, 1);
+            else
+                assert_ok(io_temp_folder(&folder, &e), e);
+            calls_left = n;
+            io = &dying;
+            done = phantom_clear(folder, 1, &e) == 0 &&
+                   phantom_write(folder, &o, NULL, NULL, NULL, &e) == 0;
+            io = &io_posix;
+            if (!done && (n || !again)) { /* else the earlier set is still whole */
+                assert_refused(dataset_open(&d, folder, NULL, &e), e, ERR_DATA, "L01");
+                assert_ok(phantom_clear(folder, 0, &e), e);
+                assert_int_equal(count_entries(folder, "."), 0);
+            }
+            remove_set(folder);
+        }
+        assert_in_range(n, 14, 100);
+    }
 }
 
 /* The helper process with libhdf5 reads back what was written without it. */
@@ -563,6 +705,10 @@ int main(void)
         T(refuses_what_it_cannot_make),
         T(survives_lack_of_memory),
         T(names_the_file_it_cannot_write),
+        T(an_old_set_goes_whole),
+        T(the_work_of_others_stays),
+        T(links_are_not_followed),
+        T(half_a_set_is_refused_and_made_again),
         T(hdf5_reads_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,6 +46,7 @@ static void recipes_survive_json(void **state)
         recipe_to_json(&o, NULL, &back);
         assert_ok(js_out_take(&again, &o, &e), e);
         assert_string_equal(text, again);
+        assert_non_null(strstr(text, r.reorient ? "\"reorient\": true" : "\"reorient\": false"));
         assert_true(back.channel[0].low == r.channel[0].low && back.crop == r.crop);
         js_free(js);
         assert_ok(js_parse(&js, "{\"name\": \"x\"}", 13, &e), e);
@@ -131,7 +132,7 @@ static void paper_recipes_refuse_cases_without_foreground(void **state)
     assert_ok(volume_new(&label, DTYPE_U8, dims, &image.geometry, &e), e);
     for (int i = 0; i < 3; i++) {
         recipe_of(&r, names[i]);
-        assert_refused(prepare_case(&p, &r, &image, NULL, 0, NULL, &e), e, ERR_DATA, "");
+        assert_refused(prepare_case(&p, &r, &image, NULL, 0, NULL, &e), e, ERR_DATA, "L01");
         assert_non_null(strstr(e.text, "true label"));
         assert_refused(prepare_case(&p, &r, &image, &label, 0, NULL, &e), e, ERR_DATA, "L07");
     }

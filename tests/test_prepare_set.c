@@ -2,6 +2,8 @@
  * data. */
 #include "scans.h"
 
+#include "data/check.h"
+#include "phantom/phantom.h"
 #include "prepare/prepare_set.h"
 
 static struct report told; /* what prepare had to say */
@@ -175,7 +177,7 @@ static void what_is_done_is_kept(void **state)
     assert_int_equal(s.n_kept, 3);
     assert_int_equal(s.n_made, 2);
     /* Another recipe needs --force; labels hidden by it go away. */
-    assert_refused(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e, ERR_CONFIG, "");
+    assert_refused(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e, ERR_CONFIG, "O04");
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "la", .force = 1, .labeled = "1"}, &e),
               e);
     assert_int_equal(s.n_made, 5);
@@ -191,8 +193,153 @@ static void a_folder_of_others_is_left_alone(void **state)
     struct error e;
     uint64_t before = hash_of("raw");
     assert_refused(prepare_to(&s, "raw", (struct how){.preset = "la", .force = 1}, &e), e,
-                   ERR_CONFIG, "");
+                   ERR_CONFIG, "O03");
     assert_true(hash_of("raw") == before);
+}
+
+static void two_runs_do_not_share_a_folder(void **state)
+{
+    (void)state;
+    const struct how how = {.preset = "la"};
+    struct prepare_summary s;
+    struct error e;
+    int lock;
+    /* A folder that another run has made, where it is writing a file. */
+    assert_ok(io_make_folders("out/images", &e), e);
+    assert_ok(io_make_folders("out/unfinished", &e), e);
+    assert_ok(io_write_all("out/images/.falx-1.tmp", 0666, "x", 1, &e), e);
+    assert_ok(io_lock_folder(&lock, "out", &e), e);
+    assert_refused(prepare_to(&s, "out", how, &e), e, ERR_BUSY, "P08");
+    assert_true(io_exists("out/images/.falx-1.tmp"));
+    assert_false(io_exists("out/images/a.nii.gz"));
+    io_unlock_folder(lock);
+    /* It died: what it left is cleared away. */
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(s.n_made, 4);
+    assert_false(io_exists("out/images/.falx-1.tmp"));
+    assert_ok(io_lock_folder(&lock, "out", &e), e); /* the lock ends with the run */
+    io_unlock_folder(lock);
+}
+
+static const char *busy; /* a folder that appears, with another run in it, while a run measures */
+static int busy_lock;
+
+static void appear(void *arg, const char *phase, int64_t done, int64_t total)
+{
+    struct error e;
+    (void)arg, (void)phase;
+    if (done == total && !io_exists(busy)) {
+        assert_ok(io_make_folders(busy, &e), e);
+        assert_ok(io_lock_folder(&busy_lock, busy, &e), e);
+    }
+}
+
+static void a_folder_made_meanwhile_is_not_shared(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct dataset d;
+    struct error e;
+    struct prepare_options o = {.preset = "la", .folder = "out", .version = "test",
+                                .progress = appear};
+    busy = "out";
+    assert_ok(dataset_open(&d, "raw", NULL, &e), e);
+    assert_refused(prepare_set(&s, &d, &o, &e), e, ERR_BUSY, "P08");
+    assert_false(io_exists("out/unfinished"));
+    io_unlock_folder(busy_lock);
+    dataset_free(&d);
+}
+
+static void nothing_is_written_through_a_link(void **state)
+{
+    (void)state;
+    const struct how how = {.preset = "la", .force = 1};
+    struct prepare_summary s;
+    struct io_listing l;
+    struct error e;
+    assert_ok(io_make_folders("elsewhere", &e), e);
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(rename("out/images", "out.images"), 0);
+    assert_int_equal(symlink("../elsewhere", "out/images"), 0);
+    assert_refused(prepare_to(&s, "out", how, &e), e, ERR_CONFIG, "O03");
+    assert_non_null(strstr(e.text, "out/images: a link"));
+    assert_ok(io_list(&l, "elsewhere", &e), e);
+    assert_int_equal(l.n, 0);
+    io_listing_free(&l);
+}
+
+static void names_that_become_one_are_refused(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct error e;
+    put_case("x\ny", 1, 1);
+    put_case("x\\x0Ay", 2, 1);
+    assert_refused(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e, ERR_DATA, "L12");
+    assert_non_null(strstr(e.text, "case 5 \"x\\x0Ay\" and case 6 \"x\\x0Ay\""));
+    assert_false(io_exists("out"));
+}
+
+/* ---- data without a place -------------------------------------------------------------------- */
+
+/* The warnings of a check of `folder`. */
+static int warnings_of_check(const char *folder)
+{
+    struct report heard = {.line = test_listen};
+    struct check_result r;
+    struct dataset d;
+    struct error e;
+    test_told[0] = '\0';
+    assert_ok(dataset_open(&d, folder, &(struct dataset_options){.report = &heard}, &e), e);
+    assert_ok(check_dataset(&r, &d, &(struct check_options){.report = &heard}, &e), e);
+    assert_int_equal(r.n_bad, 0);
+    check_free(&r);
+    dataset_free(&d);
+    return heard.n_warnings;
+}
+
+static void drop_place(const char *path)
+{
+    struct volume v;
+    struct error e;
+    assert_ok(volume_read(&v, path, NULL, &e), e);
+    v.geometry.known = 0;
+    v.geometry.nifti.version = 0;
+    assert_ok(volume_write(&v, path, &e), e);
+    volume_free(&v);
+}
+
+static void a_missing_orientation_is_told_once(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct error e;
+    drop_place("raw/images/a.nii.gz");
+    drop_place("raw/labels/a.nii.gz");
+    assert_int_equal(warnings_of_check("raw"), 2);
+    assert_non_null(strstr(test_told, "[N24]"));
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e);
+    assert_int_equal(told.n_warnings, 2);
+    assert_int_equal(warnings_of_check("out"), 0); /* prepared.json says so */
+}
+
+static void h5_files_are_told_once(void **state)
+{
+    (void)state;
+    const struct phantom_options o = {.cases = 3, .labeled = 2, .size = {32, 32, 32}, .classes = 2,
+                                      .channels = 1, .seed = 1, .layout = LAYOUT_H5,
+                                      .version = "test"};
+    struct prepare_summary s;
+    struct error e;
+    io_remove_tree("raw");
+    assert_ok(phantom_write("raw", &o, NULL, NULL, NULL, &e), e);
+    assert_int_equal(warnings_of_check("raw"), 1);
+    test_told[0] = '\0';
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e);
+    assert_int_equal(s.n_made, 3);
+    assert_int_equal(told.n_warnings, 1);
+    assert_non_null(strstr(test_told, "identity assumed for 3 cases"));
+    assert_int_equal(warnings_of_check("out"), 0);
 }
 
 /* ---- kills: every write call fails once, as if the program had died there -------------------- */
@@ -244,6 +391,10 @@ static void a_killed_run_goes_on(void **state)
         if (status == 0)
             break;
         died++;
+        struct dataset half; /* what is there passes for no data set */
+        assert_int_equal(dataset_open(&half, "out", NULL, &e), -1);
+        if (io_exists("out/unfinished"))
+            assert_string_equal(e.id, "L01");
         assert_ok(prepare_to(&s, "out", how, &e), e);
         kept_some |= s.n_kept > 0 && s.n_made > 0;
         assert_true(hash_of("out") == want);
@@ -282,6 +433,7 @@ static void the_papers_crop_needs_every_label(void **state)
     assert_int_equal(s.n_bad, 1);
     assert_non_null(
         strstr(test_told, "c.nii.gz: no label, but recipe paper-la crops around the true"));
+    assert_non_null(strstr(test_told, "take 'la' [L01]"));
     assert_false(io_exists("out"));
     put_case("c", 2, 1);
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
@@ -390,6 +542,12 @@ int main(void)
         TEST(threads_change_no_byte),
         TEST(what_is_done_is_kept),
         TEST(a_folder_of_others_is_left_alone),
+        TEST(two_runs_do_not_share_a_folder),
+        TEST(a_folder_made_meanwhile_is_not_shared),
+        TEST(nothing_is_written_through_a_link),
+        TEST(names_that_become_one_are_refused),
+        TEST(a_missing_orientation_is_told_once),
+        TEST(h5_files_are_told_once),
         TEST(a_killed_run_goes_on),
         TEST(a_bad_case_stops_all_before_anything_is_made),
         TEST(the_papers_crop_needs_every_label),

@@ -147,7 +147,9 @@ static int set_text(struct config *c, const char **out, const struct option_row 
     if (o->choices && choice_find(o->choices, text, n) < 0)
         return refuse(o, text, "C01", e);
     int64_t count;
-    int is_count = o->kind == OPTION_COUNT_OR_PATH && strspn(text, "+-0123456789") == n;
+    double real; /* 1.5 is a wrong count, not a file */
+    int is_count = o->kind == OPTION_COUNT_OR_PATH &&
+                   (strspn(text, "+-0123456789") == n || parse_real(&real, text) == 0);
     const char *fault = is_count ? int_fault(&count, o, text) : NULL;
     if (fault)
         return refuse(o, text, fault, e);

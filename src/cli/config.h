@@ -54,6 +54,7 @@ struct config {
 
     /* phantom */
     int64_t cases, test, classes, channels;
+    int64_t labels;    /* --labeled N of phantom; 0 = auto */
     int64_t size[3];   /* --size X[,Y,Z] */
     char *layout;      /* plain|nnunet|msd|datalist|h5|la|pancreas */
 

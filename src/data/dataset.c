@@ -58,11 +58,15 @@ int label_map_parse(int (**out)[2], int *n, const char *text, struct error *e)
         if (next)
             *next++ = '\0';
         bad = parse_pair(map[count], p) < 0;
-        for (int i = 0; i < count && !bad; i++)
-            bad = map[i][0] == map[count][0]; /* one value, one meaning */
         if (bad)
-            fail(e, ERR_CONFIG, "C02",
-                 "--label-map \"%.60s\": expected IN=OUT,... of 0..65535, each IN once", text);
+            fail(e, ERR_CONFIG, "C02", "--label-map \"%.60s\": expected IN=OUT,... of 0..65535",
+                 text);
+        for (int i = 0; i < count && !bad; i++) {
+            bad = map[i][0] == map[count][0]; /* one value, one meaning */
+            if (bad)
+                fail(e, ERR_CONFIG, "C01", "--label-map \"%.60s\": duplicate %d, allowed once",
+                     text, map[i][0]);
+        }
     }
     mem_free(copy);
     if (bad) {
@@ -90,15 +94,16 @@ void label_map_apply(label_t *labels, int64_t n, int (*map)[2], int n_map)
 
 static int recognise(struct opening *w, struct error *e)
 {
-    static const layout_open recognisers[] = {layout_open_json, layout_open_plain,
-                                              layout_open_pancreas, layout_open_la, layout_open_h5};
+    static const layout_open recognisers[] = {layout_open_json,     layout_open_datalist,
+                                              layout_open_plain,    layout_open_pancreas,
+                                              layout_open_la,       layout_open_h5};
     int result = w->json ? 0 : layout_open_prepared(w, e);
-    for (int i = 0; result == 0 && i < (w->json ? 1 : 5); i++)
+    for (int i = 0; result == 0 && i < (w->json ? 1 : 6); i++)
         result = recognisers[i](w, e);
     if (result)
         return result < 0 ? -1 : 0;
     fail(e, ERR_DATA, "L01",
-         "no data set recognised (looked for prepared.json, dataset.json, images/, "
+         "no data set recognised (looked for prepared.json, dataset.json, datalist*.json, images/, "
          "imagesTr/, PANCREAS_0001/, CASE/lgemri.nrrd, *.h5)");
     return fail_in(e, w->d->root);
 }

@@ -14,7 +14,8 @@
  *                    "label": "labels/a.nii.gz" } ] }
  * Paths are relative to the folder, `label` is absent or null for unlabelled cases, `split` is
  * "train" (if absent) or "test", `classes` may be absent, and further keys belong to the
- * preparation.
+ * preparation; of them only transform.original_known is looked at. A folder with unfinished/ but no
+ * prepared.json is a preparation that was stopped: refused [L01].
  */
 #ifndef FALX_DATASET_H
 #define FALX_DATASET_H

@@ -24,7 +24,8 @@ struct opening { /* a data set being opened */
 typedef int (*layout_open)(struct opening *w, struct error *e); /* 1, 0 = another layout, -1 */
 int layout_open_prepared(struct opening *w,
                          struct error *e); /* all but json: only if w->json is NULL */
-int layout_open_json(struct opening *w, struct error *e); /* nnU-Net, MSD, datalist */
+int layout_open_json(struct opening *w, struct error *e); /* nnU-Net, MSD, or the json asked for */
+int layout_open_datalist(struct opening *w, struct error *e); /* a json found in the folder */
 struct js;
 int layout_from_json(struct opening *w, const struct js *root,
                      struct error *e); /* its inner part */

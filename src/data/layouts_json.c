@@ -340,6 +340,70 @@ static int finish(const struct opening *w, const char *path, int result, struct 
     return text_starts_with(e->text, w->d->root) ? -1 : fail_in(e, path);
 }
 
+/* 1 if the json of that name below the root is a datalist. One that is called so must be readable:
+ * without it its tests would be taken for training cases. */
+static int is_datalist(struct opening *w, const char *name, struct error *e)
+{
+    if (text_starts_with(name, "datalist"))
+        return 1;
+    struct js *root = NULL;
+    char *path = path_join(e, w->d->root, name);
+    int result = path ? 0 : -1;
+    if (path && js_read_file(&root, path, NULL) == 0) {
+        const struct js *training = js_get(root, "training");
+        result = is_section(training) && js_count(training) > 0;
+    }
+    js_free(root);
+    mem_free(path);
+    return result;
+}
+
+/* The one datalist among the entries of the root (mem_free), NULL if there is none. */
+static int find_datalist(char **out, struct opening *w, struct error *e)
+{
+    struct io_listing l;
+    *out = NULL;
+    if (io_list(&l, w->d->root, e) < 0)
+        return -1;
+    int result = 0;
+    for (int i = 0; i < l.n && result == 0; i++) {
+        const char *name = l.entry[i].name;
+        if (l.entry[i].is_folder || name[0] == '.' || !text_ends_with_nocase(name, ".json"))
+            continue;
+        int found = is_datalist(w, name, e);
+        if (found == 1 && *out) {
+            fail(e, ERR_DATA, "L01",
+                 "two datalists, %.80s and %.80s: give one of them, not the folder", *out, name);
+            result = fail_in(e, w->d->root);
+        } else if (found == 1) {
+            *out = mem_string(e, name);
+            result = *out ? 0 : -1;
+        } else {
+            result = found;
+        }
+    }
+    io_listing_free(&l);
+    if (result < 0) {
+        mem_free(*out);
+        *out = NULL;
+    }
+    return result;
+}
+
+int layout_open_datalist(struct opening *w, struct error *e)
+{
+    char *found;
+    if (find_datalist(&found, w, e) < 0)
+        return -1;
+    if (!found)
+        return 0;
+    w->json = found;
+    int result = layout_open_json(w, e);
+    w->json = NULL;
+    mem_free(found);
+    return result;
+}
+
 int layout_open_json(struct opening *w, struct error *e)
 {
     const char *file = w->json ? w->json : "dataset.json";
@@ -382,6 +446,10 @@ static int read_prepared(struct opening *w, const struct js *root, struct error 
 
 int layout_open_prepared(struct opening *w, struct error *e)
 {
+    if (opening_has_file(w, "unfinished")) { /* phantom's record until the end */
+        fail(e, ERR_DATA, "L01", "unfinished, made in part only; run the same falx phantom again");
+        return fail_in(e, w->d->root);
+    }
     if (!opening_has_file(w, "prepared.json")) {
         if (!opening_has_folder(w, "unfinished")) /* what prepare keeps there until the end */
             return 0;

@@ -383,6 +383,10 @@ static int hide_all_but_listed(struct dataset *d, const char *path, int follow, 
         if (d->cases[i].split == SPLIT_TRAIN && !keep[i])
             hide(&d->cases[i]);
     result = 0;
+    if (dataset_count(d, SPLIT_TRAIN, 1) == 0) {
+        fail(e, ERR_CONFIG, "C03", "--labeled names no training case");
+        result = fail_in(e, path);
+    }
 out:
     mem_free(x.slot);
     mem_free(keep);

@@ -44,6 +44,15 @@ static int check_range(const char *option, int64_t seen, int64_t lowest, int64_t
                 (long long)lowest, (long long)highest);
 }
 
+/* What a layout has no room for. */
+static int check_only(const char *option, int seen, int allowed, enum layout l, struct error *e)
+{
+    if (seen == allowed)
+        return 0;
+    return fail(e, ERR_CONFIG, "C02", "%s %d, allowed with --layout %s: %d", option, seen,
+                layout_name(l), allowed);
+}
+
 /* Layouts of one channel a case, its axes always L, P, S: a folder a case. */
 static int is_single(enum layout l)
 {
@@ -60,15 +69,15 @@ int phantom_check(const struct phantom_options *o, struct error *e)
     if (check_range("--cases", o->cases, 1, PHANTOM_MAX_CASES, e) < 0 ||
         check_range("--test", o->test, 0, PHANTOM_MAX_CASES, e) < 0 ||
         check_range("--labeled", o->labeled, 0, o->cases, e) < 0 ||
-        check_range(binary ? "--classes (of this layout)" : "--classes", o->classes, 2,
-                    binary ? 2 : PHANTOM_MAX_CLASSES, e) < 0 ||
-        check_range(single ? "--channels (of this layout)" : "--channels", o->channels, 1,
-                    single ? 1 : PHANTOM_MAX_CHANNELS, e) < 0)
+        check_range("--classes", o->classes, 2, PHANTOM_MAX_CLASSES, e) < 0 ||
+        check_range("--channels", o->channels, 1, PHANTOM_MAX_CHANNELS, e) < 0 ||
+        (binary && check_only("--classes", o->classes, 2, o->layout, e) < 0) ||
+        (single && check_only("--channels", o->channels, 1, o->layout, e) < 0))
         return -1;
     if (o->layout == LAYOUT_PANCREAS && o->cases + o->test > PHANTOM_PANCREAS_CASES)
         return fail(e, ERR_CONFIG, "C02",
-                    "--cases %d and --test %d, allowed together 1..%d (of this layout)", o->cases,
-                    o->test, PHANTOM_PANCREAS_CASES);
+                    "--cases %d and --test %d, allowed with --layout pancreas: together 1..%d",
+                    o->cases, o->test, PHANTOM_PANCREAS_CASES);
     return 0;
 }
 
@@ -107,14 +116,29 @@ static double to_micrometre(double mm)
     return (double)(int64_t)(mm * 1000 + 0.5) / 1000;
 }
 
-/* Voxels and spacing along the patient's axes: the body fills the field of view, square pixels. */
+/* Voxels along the patient's axes. */
+static void draw_size(int64_t n[3], const struct phantom_options *o, struct rng *r)
+{
+    float plane = rng_between(r, 0.85f, 1.15f), deep = rng_between(r, 0.85f, 1.15f);
+    for (int a = 0; a < 3; a++)
+        n[a] = (int64_t)((float)o->size[a] * (a < 2 ? plane : deep) + 0.5f);
+}
+
+int64_t phantom_slices(const struct phantom_options *o, int index)
+{
+    struct rng r = rng_start(o->seed, (uint64_t)index, RNG_PHANTOM, DRAW_GRID);
+    int64_t n[3];
+    draw_size(n, o, &r);
+    return n[2];
+}
+
+/* Size, and the spacing with which the body fills the field of view; square pixels. */
 static void draw_field(int64_t n[3], double spacing[3], const struct phantom_options *o,
                        const struct body *b, struct rng *r)
 {
-    float half[2], plane = rng_between(r, 0.85f, 1.15f), deep = rng_between(r, 0.85f, 1.15f);
+    float half[2];
+    draw_size(n, o, r);
     body_extent(half, b);
-    for (int a = 0; a < 3; a++)
-        n[a] = (int64_t)((float)o->size[a] * (a < 2 ? plane : deep) + 0.5f);
     double margin = (double)rng_between(r, 1, 1.06f);
     double wide = 2 * margin * (double)half[0] / (double)n[0];
     double high = 2 * margin * (double)half[1] / (double)n[1];

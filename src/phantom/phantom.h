@@ -50,15 +50,24 @@ int phantom_check(const struct phantom_options *o, struct error *e);
 int phantom_make(struct volume *image, struct volume *label, const struct phantom_options *o,
                  int index, struct pool *pool, struct error *e);
 
+/* Slices from foot to head that case `index` has. */
+int64_t phantom_slices(const struct phantom_options *o, int index);
+
 enum phantom_role { PHANTOM_LABELED, PHANTOM_UNLABELED, PHANTOM_TEST };
 enum phantom_role phantom_role(const struct phantom_options *o, int index);
 /* The name of a case in the data set. */
 enum { PHANTOM_NAME_BYTES = 32 };
 void phantom_name(char name[PHANTOM_NAME_BYTES], const struct phantom_options *o, int index);
 
-/* Writes the whole set below `folder` (created if absent): the layout's own files, truth/ with the
+/* Makes `folder` ready for a new set: created if absent, and an earlier set in it removed, if
+ * `force` or if that one was never finished. Whatever else lies there is somebody's work: then
+ * nothing is touched and the answer is -1 with ERR_CONFIG [O03]. */
+int phantom_clear(const char *folder, int force, struct error *e);
+
+/* Writes the whole set below `folder`, which is empty: the layout's own files, truth/ with the
  * labels of unlabelled cases, and phantom.json; in the plain layout also rough/ with an imperfect
- * mask of every case. `done`, if not NULL, is told how many cases are there, by one thread at a
+ * mask of every case. Until all is there the record is called `unfinished`, and no reader takes the
+ * folder for a data set. `done`, if not NULL, is told how many cases are there, by one thread at a
  * time. */
 int phantom_write(const char *folder, const struct phantom_options *o, struct pool *pool,
                   void (*done)(void *arg, int64_t n), void *arg, struct error *e);

@@ -1,12 +1,15 @@
 /* phantom_index.c - the small files of a synthetic set: lists, dataset.json, datalist.json,
  * phantom.json.
  *
- * They are written last, when every case is there: a set with a phantom.json is complete.
+ * The record of the options comes first, called `unfinished`; lists and json when every case is
+ * there; then the record becomes phantom.json. A set with a phantom.json is complete.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
+#include "base/json.h"
 #include "base/json_write.h"
 #include "phantom/phantom_body.h"
 #include "phantom/phantom_set.h"
@@ -154,7 +157,8 @@ static int write_decathlon(const char *folder, const struct phantom_options *o, 
 }
 
 /* Everything needed to make the set again, and which case plays which part. */
-static int write_record(const char *folder, const struct phantom_options *o, struct error *e)
+int phantom_write_record(const char *folder, const char *file, const struct phantom_options *o,
+                         struct error *e)
 {
     static const char *const role[] = {"labeled", "unlabeled", "test"};
     struct js_out js = {0};
@@ -180,7 +184,50 @@ static int write_record(const char *folder, const struct phantom_options *o, str
     }
     js_out_close(&js, ']');
     js_out_close(&js, '}');
-    return write_json(folder, "phantom.json", &js, e);
+    return write_json(folder, file, &js, e);
+}
+
+/* A member that is a whole number and fits an int. */
+static int read_int(int *out, const struct js *record, const char *key)
+{
+    int64_t v;
+    if (js_int(&v, js_get(record, key)) < 0 || v < 0 || v > INT_MAX)
+        return -1;
+    *out = (int)v;
+    return 0;
+}
+
+static int options_of(struct phantom_options *o, const struct js *record, struct error *e)
+{
+    const char *layout = js_text(js_get(record, "layout"));
+    int64_t seed = 0;
+    *o = (struct phantom_options){0};
+    int bad = !layout || phantom_layout(&o->layout, layout, e) < 0 ||
+              read_int(&o->cases, record, "cases") < 0 ||
+              read_int(&o->labeled, record, "labeled") < 0 ||
+              read_int(&o->test, record, "test") < 0 ||
+              read_int(&o->classes, record, "classes") < 0 ||
+              read_int(&o->channels, record, "channels") < 0 ||
+              js_int(&seed, js_get(record, "seed")) < 0;
+    for (int a = 0; a < 3; a++)
+        bad |= js_int(&o->size[a], js_at(js_get(record, "size"), a)) < 0;
+    o->seed = (uint64_t)seed;
+    if (bad || phantom_check(o, e) < 0)
+        return fail(e, ERR_CONFIG, "O03", "no record of a synthetic set");
+    return 0;
+}
+
+int phantom_read_record(struct phantom_options *o, const char *folder, const char *name,
+                        struct error *e)
+{
+    struct js *record = NULL;
+    char *path = path_join(e, folder, name);
+    int rc = path ? js_read_file(&record, path, e) : -1;
+    if (rc == 0 && options_of(o, record, e) < 0)
+        rc = fail_in(e, path);
+    js_free(record);
+    mem_free(path);
+    return rc;
 }
 
 int phantom_write_index(const char *folder, const struct phantom_options *o, struct error *e)
@@ -193,5 +240,5 @@ int phantom_write_index(const char *folder, const struct phantom_options *o, str
     else if (write_list(folder, "train.list", o, 0, o->cases, e) < 0 ||
              (o->test && write_list(folder, "test.list", o, o->cases, o->cases + o->test, e) < 0))
         rc = -1;
-    return rc < 0 ? -1 : write_record(folder, o, e);
+    return rc;
 }

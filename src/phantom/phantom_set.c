@@ -11,6 +11,7 @@
  * parallel, each by one thread; when there are fewer cases than threads, the threads share each
  * case.
  */
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -105,13 +106,17 @@ static int put_channels(const struct made *m, const char *sub, struct error *e)
     return 0;
 }
 
+int phantom_numbers_channels(const struct phantom_options *o)
+{
+    return o->layout == LAYOUT_NNUNET || (o->layout == LAYOUT_DATALIST && o->channels > 1);
+}
+
 static int put_nifti_case(struct made *m, struct error *e)
 {
     const struct phantom_folders *f = phantom_folders(m->o->layout);
-    int split = m->o->layout == LAYOUT_NNUNET ||
-                (m->o->layout == LAYOUT_DATALIST && m->o->channels > 1);
-    int rc = split ? put_channels(m, f->image[m->role], e)
-                   : put_volume(&m->image, m, f->image[m->role], m->file, e);
+    int rc = phantom_numbers_channels(m->o)
+                 ? put_channels(m, f->image[m->role], e)
+                 : put_volume(&m->image, m, f->image[m->role], m->file, e);
     if (rc == 0 && f->label[m->role])
         rc = put_volume(&m->label, m, f->label[m->role], m->file, e);
     return rc;
@@ -235,12 +240,28 @@ static void make_one(void *arg, int64_t index)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* The record gets its final name: from now on the folder is a data set. */
+static int finish(const char *folder, struct error *e)
+{
+    char *from = path_join(e, folder, PHANTOM_UNFINISHED);
+    char *to = path_join(e, folder, PHANTOM_RECORD);
+    int rc = from && to ? io->rename(from, to) : -1;
+    if (from && to && rc < 0) {
+        fail_errno(e, errno, "cannot rename into place");
+        fail_in(e, to);
+    }
+    mem_free(from);
+    mem_free(to);
+    return rc;
+}
+
 int phantom_write(const char *folder, const struct phantom_options *o, struct pool *pool,
                   void (*done)(void *arg, int64_t n), void *arg, struct error *e)
 {
     struct making g = {.folder = folder, .o = o, .done = done, .arg = arg,
                        .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (phantom_check(o, e) < 0)
+    if (phantom_check(o, e) < 0 || io_make_folders(folder, e) < 0 ||
+        phantom_write_record(folder, PHANTOM_UNFINISHED, o, e) < 0)
         return -1;
     int n = o->cases + o->test, few = n < pool_threads(pool);
     g.inner = few ? pool : NULL;
@@ -250,5 +271,5 @@ int phantom_write(const char *folder, const struct phantom_options *o, struct po
             *e = g.error;
         return -1;
     }
-    return phantom_write_index(folder, o, e);
+    return phantom_write_index(folder, o, e) < 0 ? -1 : finish(folder, e);
 }

@@ -12,8 +12,18 @@ struct phantom_folders {
 /* NULL for layouts with a folder a case (h5, la, pancreas). */
 const struct phantom_folders *phantom_folders(enum layout l);
 
-/* The files that list the cases: train.list, test.list, dataset.json, datalist.json, phantom.json.
- */
+/* 1 if every channel is a file of its own: NAME_0000.nii.gz, NAME_0001.nii.gz. */
+int phantom_numbers_channels(const struct phantom_options *o);
+
+/* The options that made a set, as a file of this name: written before the first case, read by who
+ * has to know which files are the set's own. */
+#define PHANTOM_UNFINISHED "unfinished" /* data/layouts_json.c refuses folders with such a file */
+#define PHANTOM_RECORD "phantom.json"   /* its name at the end */
+int phantom_write_record(const char *folder, const char *name, const struct phantom_options *o,
+                         struct error *e);
+int phantom_read_record(struct phantom_options *o, const char *folder, const char *name,
+                        struct error *e);
+/* The files that list the cases: train.list, test.list, dataset.json, datalist.json. */
 int phantom_write_index(const char *folder, const struct phantom_options *o, struct error *e);
 
 /* Makes a label (uint8) look like the answer of a half-trained network, in place: borders displaced

@@ -124,7 +124,7 @@ int state_lock(struct set *s, struct error *e)
     if (s->lock >= 0)
         return 0;
     if (io_exists(folder) && !io_is_folder(folder)) {
-        fail(e, ERR_CONFIG, "O03", "no folder");
+        fail(e, ERR_CONFIG, "O03", "not a folder, expected one to write into");
         return fail_in(e, folder);
     }
     if (io_make_folders(folder, e) < 0 || io_lock_folder(&s->lock, folder, e) < 0)

@@ -329,7 +329,8 @@ int volume_write_file(const struct volume *v, const char *path, const void *head
     for (int i = 0; i < n_plain && result == 0; i++)
         result = io_append(f, parts[i].bytes, parts[i].n, e);
     if (result == 0 && n_plain < 2)
-        result = io_append_gzip(f, parts + n_plain, 2 - n_plain, e);
+        result = io_append_gzip(f, parts + n_plain, 2 - n_plain,
+                                v->dtype >= DTYPE_F32 ? IO_SEARCH_RUNS : IO_SEARCH_MATCHES, e);
     if (result == 0)
         return io_commit(f, e);
     io_abandon(f);
@@ -508,26 +509,51 @@ int volume_labels(label_t **out, label_t *highest, const struct volume *v, struc
     return 0;
 }
 
+enum { LANES = 8 }; /* sums kept in flight at once, so that the loop vectorises; order is fixed */
+
+struct lanes {
+    double min[LANES], max[LANES], sum[LANES], n[LANES];
+};
+
+/* n is a multiple of LANES. NaN compares false: it is never the least, the most, or counted. */
+static void measure_block(struct lanes *l, const double *x, int64_t n)
+{
+    struct lanes m = *l;
+    for (int64_t i = 0; i < n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            double value = x[i + k], good = value == value ? 1.0 : 0.0;
+            m.min[k] = value < m.min[k] ? value : m.min[k];
+            m.max[k] = value > m.max[k] ? value : m.max[k];
+            m.sum[k] += value == value ? value : 0.0;
+            m.n[k] += good;
+        }
+    *l = m;
+}
+
 void volume_measure(struct volume_stats *out, const struct volume *v)
 {
     int64_t n = volume_voxels(v) * volume_channels(v);
-    double block[BLOCK], sum = 0.0;
-    *out = (struct volume_stats){INFINITY, -INFINITY, 0.0, 0};
+    double block[BLOCK], sum = 0.0, n_good = 0.0;
+    struct lanes l = {.n = {0}};
+    *out = (struct volume_stats){INFINITY, -INFINITY, NAN, 0};
+    for (int k = 0; k < LANES; k++)
+        l.min[k] = INFINITY, l.max[k] = -INFINITY;
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t count = n - at < BLOCK ? n - at : BLOCK;
-        double part = 0.0;
         volume_block(block, v, at, count);
-        for (int64_t i = 0; i < count; i++) {
-            double x = block[i];
-            int bad = isnan(x);
-            out->n_nan += bad;
-            part += bad ? 0.0 : x;
-            out->min = x < out->min ? x : out->min;
-            out->max = x > out->max ? x : out->max;
-        }
-        sum += part;
+        while (count % LANES)
+            block[count++] = NAN;
+        measure_block(&l, block, count);
     }
-    out->mean = n > out->n_nan ? sum / (double)(n - out->n_nan) : NAN;
-    if (n == out->n_nan)
+    for (int k = 0; k < LANES; k++) {
+        out->min = fmin(out->min, l.min[k]);
+        out->max = fmax(out->max, l.max[k]);
+        sum += l.sum[k];
+        n_good += l.n[k];
+    }
+    out->n_nan = n - (int64_t)n_good;
+    if (n_good > 0.0)
+        out->mean = sum / n_good;
+    else
         out->min = out->max = NAN;
 }

@@ -35,6 +35,9 @@ static void c01(void)
     refuse_both("--nan", "drop", "allowed refuse|zero|min");
     run("check", "set", "--bacth", "3", NULL);
     expect_refusal(2, "--bacth: ", "did you mean --batch?");
+    put_folder("set");
+    run("check", "set", "--label-map", "2=1,2=0", NULL);
+    expect_refusal(2, "--label-map", "duplicate 2");
     run("chekc", "set", NULL);
     expect_refusal(2, "chekc: ", "unknown verb; did you mean check?");
     run("check", NULL);
@@ -52,6 +55,7 @@ static void c02(void)
         refuse_both("--threads", whole[i], "allowed a whole number 0..1024, or auto");
     for (size_t i = 0; i < sizeof real / sizeof *real; i++)
         refuse_both("--ema-decay", real[i], "allowed a number 0 to below 1");
+    refuse_both("--labeled", "1.5", "allowed a whole number 1..");
     setenv("LC_ALL", "de_DE.UTF-8", 1); /* a decimal comma must not creep in */
     refuse_both("--ema-decay", "0,9", "allowed a number");
     run("check", "set", "--ema-decay", "0.25", "--print-config", NULL);
@@ -89,6 +93,13 @@ static void c03(void)
     expect_refusal(2, "--labeled-batch: ", "5, allowed 1..4");
     /* A patch larger than the volume is no fault: the volume is padded, and check says so. */
     put_small_set();
+    put_text("empty.list", "\n");
+    run("check", "set", "--labeled", "empty.list", NULL);
+    expect_refusal(2, "empty.list", "names no training case");
+    run("phantom", "out", "--labeled", "0", NULL);
+    expect_refusal(2, "--labeled", "allowed a whole number 1..10000, or auto");
+    run("phantom", "out", "--cases", "2", "--labeled", "3", NULL);
+    expect_refusal(2, "--labeled", "3, allowed 1..2 (--cases)");
     run("check", "set", "--patch", "32", NULL);
     expect(last_exit() == 0);
     expect(strstr(last_stderr(), "falx: warning: ") && strstr(last_stderr(), "patch"));

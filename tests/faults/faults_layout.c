@@ -80,6 +80,29 @@ static void l01(void)
     expect_refusal(3, "train.list", "\"ghost\"");
 }
 
+/* Nothing to recognise, a file, a set of which a part was made: one line each. */
+static void l01_nothing(void)
+{
+    put_folder("empty");
+    run("check", "empty", NULL);
+    expect_refusal(3, "empty: ", "no data set recognised (looked for ");
+    put_text("file", "x");
+    run("check", "file", NULL);
+    expect_refusal(3, "file: ", "a folder or a datalist .json is expected");
+    run("check", "missing", NULL);
+    expect(last_exit() == 4 && strstr(last_stderr(), "missing: cannot open: No such file"));
+    put_two();
+    put_text("unfinished", "{}");
+    run("check", ".", NULL);
+    expect_refusal(3, ".: ", "run the same falx phantom again");
+    unlink("unfinished");
+    put_text("datalist.json", "{\"training\": [{\"image\": \"images/a.nii\", \"label\": "
+             "\"labels/a.nii\"}], \"testing\": [{\"image\": \"images/b.nii\"}]}");
+    run("check", ".", NULL);
+    expect_accepted(NULL);
+    expect_output("1 labelled, 0 unlabelled, 1 test");
+}
+
 static void l02(void)
 {
     put_two();
@@ -314,6 +337,7 @@ static void l14(void)
 
 const struct fault faults_layout[] = {
     {"L01", "labels without images, letter case", l01},
+    {"L01", "nothing there, half a set, datalist in a folder", l01_nothing},
     {"L02", "shape of image and label differ", l02},
     {"L03", "place of image and label differ", l03},
     {"L04", "label values that are no class", l04},
