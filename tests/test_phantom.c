@@ -160,7 +160,7 @@ static void truth_is_kept_apart(void **state)
     assert_int_equal(count_entries(folder, "images"), 6);
     assert_int_equal(count_entries(folder, "labels"), 3);
     assert_int_equal(count_entries(folder, "truth"), 3);
-    assert_int_equal(count_entries(folder, "rough"), 6);
+    assert_int_equal(count_entries(folder, "rough"), 3);
     for (int n = 0; n < 6; n++) {
         char name[PHANTOM_NAME_BYTES];
         phantom_name(name, &o, n);

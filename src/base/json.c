@@ -1,4 +1,4 @@
-/* json.c - see json.h. The only file of the data folder that knows jansson.
+/* json.c - see json.h. The only file that knows jansson.
  *
  * jansson limits nesting only at a depth that costs it much stack, so a scan over the text comes first:
  * it counts brackets outside strings and is exact for text that jansson would accept.

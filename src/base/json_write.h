@@ -2,8 +2,8 @@
  * inline.
  *
  * Failures (memory) are kept and told once, by js_out_take(). Reals are written with 17 digits, so
- * that reading gives the same bits; they must be finite. A key of NULL stands for an element of an
- * array.
+ * that reading gives the same bits; NaN and infinities, which JSON lacks, become null. A key of NULL
+ * stands for an element of an array.
  */
 #ifndef FALX_JSON_WRITE_H
 #define FALX_JSON_WRITE_H

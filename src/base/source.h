@@ -4,7 +4,7 @@
  *
  * Parsers touch input through this file only. It never hands out a byte that is not there, it decides
  * by content whether the file is compressed, and it knows how many bytes the file can possibly justify:
- * source_alloc() refuses a claim the file cannot honour before anything is allocated.
+ * source_can_hold() refuses a claim the file cannot honour before anything is allocated.
  */
 #ifndef FALX_SOURCE_H
 #define FALX_SOURCE_H

@@ -1,10 +1,9 @@
-/* layouts_h5.c - the research layout: one HDF5 file a case (`image`, `label`, already normalised),
- * lists.
+/* layouts_h5.c - the research layout: one HDF5 file a case (`image`, `label`, already normalised), lists.
  *
  *     ROOT/CASE/mri_norm2.h5     Left Atrium, as shared with the first papers
- *     ROOT/CASE.h5               BraTS, ACDC; also below ROOT/data/ or the only other folder of
- * ROOT ROOT/CASE_norm.h5          Pancreas train.list, test.list      in ROOT or one level above;
- * order matters (lists.c)
+ *     ROOT/CASE.h5               BraTS, ACDC; also below ROOT/data/ or the only other folder of ROOT
+ *     ROOT/CASE_norm.h5          Pancreas
+ *     train.list, test.list      in ROOT or one level above; order matters (lists.c)
  *
  * Image and label lie in one file, so a case's label path is its image path. Files without a
  * `label` exist (unlabelled pools); only the file itself can tell, so its header is asked.

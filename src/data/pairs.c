@@ -1,8 +1,8 @@
 /* pairs.c - images and labels of two folders made into cases, and the plain layout built on it.
  *
  *     images/a.nii.gz        labels/a.nii.gz      one file a case
- *     images/a_0000.nii.gz   labels/a.nii.gz      numbered channels: a_0000, a_0001, ... are one
- * case images/b.nrrd                               unlabelled
+ *     images/a_0000.nii.gz   labels/a.nii.gz      numbered channels: a_0000, a_0001, ... are one case
+ *     images/b.nrrd                               unlabelled
  *
  * A number at the end of a name is a channel where the layout says so (nnU-Net), or where labels
  * show it: some image is called x_0000 and its label x. Otherwise scan_0001 is just the name of a

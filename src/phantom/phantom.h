@@ -65,10 +65,9 @@ void phantom_name(char name[PHANTOM_NAME_BYTES], const struct phantom_options *o
 int phantom_clear(const char *folder, int force, struct error *e);
 
 /* Writes the whole set below `folder`, which is empty: the layout's own files, truth/ with the
- * labels of unlabelled cases, and phantom.json; in the plain layout also rough/ with an imperfect
- * mask of every case. Until all is there the record is called `unfinished`, and no reader takes the
- * folder for a data set. `done`, if not NULL, is told how many cases are there, by one thread at a
- * time. */
+ * labels of unlabelled cases, rough/ with imperfect masks of them, and phantom.json. Until
+ * all is there the record is called `unfinished`, and no reader takes the folder for a data set.
+ * `done`, if not NULL, is told how many cases are there, by one thread at a time. */
 int phantom_write(const char *folder, const struct phantom_options *o, struct pool *pool,
                   void (*done)(void *arg, int64_t n), void *arg, struct error *e);
 

@@ -123,9 +123,8 @@ static int add_case(struct names *l, const struct phantom_options *o, int index,
     else
         rc = add_nifti_case(l, o, index, name, e);
     if (rc == 0 && hidden)
-        rc = add_file(l, "truth", name, ".nii.gz", e);
-    if (rc == 0 && o->layout == LAYOUT_PLAIN)
-        rc = add_file(l, "rough", name, ".nii.gz", e);
+        rc = add_file(l, "truth", name, ".nii.gz", e) < 0 ? -1
+                                                           : add_file(l, "rough", name, ".nii.gz", e);
     return rc;
 }
 

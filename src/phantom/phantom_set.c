@@ -1,15 +1,16 @@
 /* phantom_set.c - a synthetic data set on disk, in any of the layouts falx reads.
  *
- *     plain      images/NAME.nii.gz  labels/NAME.nii.gz  rough/NAME.nii.gz (imperfect masks, to
- * score) nnunet     imagesTr/NAME_0000.nii.gz  labelsTr/  imagesUn/ (unlabelled)  imagesTs/
- * labelsTs/ msd        imagesTr/NAME.nii.gz (4D if several channels)  labelsTr/  imagesTs/
- * labelsTs/ datalist   images/NAME[_c].nii.gz  labels/ h5         NAME/mri_norm2.h5 with image
- * (z-scored) and, if labelled, label la         NAME/lgemri.nrrd  NAME/laendo.nrrd (0 and 255)
+ *     plain      images/NAME.nii.gz  labels/NAME.nii.gz
+ *     nnunet     imagesTr/NAME_0000.nii.gz  labelsTr/  imagesUn/ (unlabelled)  imagesTs/  labelsTs/
+ *     msd        imagesTr/NAME.nii.gz (4D if several channels)  labelsTr/  imagesTs/  labelsTs/
+ *     datalist   images/NAME[_c].nii.gz  labels/
+ *     h5         NAME/mri_norm2.h5 with image (z-scored) and, if labelled, label
+ *     la         NAME/lgemri.nrrd  NAME/laendo.nrrd (0 and 255)
  *     pancreas   Pancreas-CT/NAME/series/1-001.dcm ...  TCIA_pancreas_labels/label0001.nii.gz
  *
- * and always truth/NAME.nii.gz for the cases whose label a trainer must not see. Cases are made in
- * parallel, each by one thread; when there are fewer cases than threads, the threads share each
- * case.
+ * and always truth/NAME.nii.gz for the cases whose label a trainer must not see, with rough/NAME.nii.gz,
+ * an imperfect mask to score against it. Cases are made in parallel, each by one thread; when there are
+ * fewer cases than threads, the threads share each case.
  */
 #include <errno.h>
 #include <math.h>
@@ -193,13 +194,12 @@ static int put_case(struct made *m, struct error *e)
              : l == LAYOUT_LA       ? put_la_case(m, e)
              : l == LAYOUT_PANCREAS ? put_pancreas_case(m, e)
                                     : put_nifti_case(m, e);
-    if (rc == 0 && m->role == PHANTOM_UNLABELED)
-        rc = put_volume(&m->label, m, "truth", m->file, e);
-    if (rc == 0 && l == LAYOUT_PLAIN) {
-        rc = phantom_roughen(&m->label, m->o, m->index, e);
-        rc = rc < 0 ? -1 : put_volume(&m->label, m, "rough", m->file, e);
-    }
-    return rc;
+    if (rc < 0 || m->role != PHANTOM_UNLABELED)
+        return rc;
+    if (put_volume(&m->label, m, "truth", m->file, e) < 0 ||
+        phantom_roughen(&m->label, m->o, m->index, e) < 0)
+        return -1;
+    return put_volume(&m->label, m, "rough", m->file, e);
 }
 
 /* ---- the set --------------------------------------------------------------------------------- */
