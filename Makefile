@@ -52,7 +52,7 @@ demo: all                       ## make, check, prepare and score a synthetic da
 lint: deps                      ## second compiler, who-includes-whom, sizes, words
 	@tools/lint
 
-fuzz: deps                      ## fuzz every parser for SECONDS (default 60) each
+fuzz: deps                      ## fuzz every parser for SECONDS_EACH (default 60)
 	@$(MAKE) --no-print-directory -j$(shell nproc) B=build/fuzz CC=clang LDFLAGS= CFLAGS="-O1 -g \
 	    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all" fuzzers
 	@tools/fuzz

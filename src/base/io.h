@@ -39,12 +39,7 @@ struct io_part {
     const void *bytes;
     size_t n;
 };
-enum io_search {
-    IO_SEARCH_MATCHES, /* integers: repeated strings are looked for */
-    IO_SEARCH_RUNS     /* noisy floats have none: only runs are, four times as fast, as small */
-};
-int io_append_gzip(struct io_file *f, const struct io_part *parts, int n_parts,
-                   enum io_search search, struct error *e);
+int io_append_gzip(struct io_file *f, const struct io_part *parts, int n_parts, struct error *e);
 int io_commit(struct io_file *f, struct error *e); /* frees f, also on failure */
 void io_abandon(struct io_file *f);                /* NULL is fine */
 

@@ -329,8 +329,7 @@ int volume_write_file(const struct volume *v, const char *path, const void *head
     for (int i = 0; i < n_plain && result == 0; i++)
         result = io_append(f, parts[i].bytes, parts[i].n, e);
     if (result == 0 && n_plain < 2)
-        result = io_append_gzip(f, parts + n_plain, 2 - n_plain,
-                                v->dtype >= DTYPE_F32 ? IO_SEARCH_RUNS : IO_SEARCH_MATCHES, e);
+        result = io_append_gzip(f, parts + n_plain, 2 - n_plain, e);
     if (result == 0)
         return io_commit(f, e);
     io_abandon(f);
