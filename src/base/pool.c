@@ -55,7 +55,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-static int usable_cores(void)
+int pool_usable_cores(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) < 0)
@@ -68,7 +68,7 @@ int pool_new(struct pool **out, int n_threads, struct error *e)
 {
     *out = NULL;
     if (n_threads <= 0)
-        n_threads = usable_cores();
+        n_threads = pool_usable_cores();
     struct pool *p = mem_alloc(e, 1, sizeof *p + (size_t)n_threads * sizeof(pthread_t));
     if (!p)
         return -1;

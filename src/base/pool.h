@@ -12,6 +12,7 @@ struct pool;
 int pool_new(struct pool **out, int n_threads, struct error *e);
 void pool_free(struct pool *p);
 int pool_threads(const struct pool *p); /* 1 for NULL */
+int pool_usable_cores(void);            /* that this process may run on, at least 1 */
 
 /* Calls item(arg, i) for every i in [0, n_items), each once, and returns when all are done.
  * p == NULL runs them here, in order. Not to be called from inside an item. */

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <png.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "base/child.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/pool.h"
 #include "cli/config.h"
 
 /* The first bytes of a file of /proc or /sys, whose length is not known beforehand; "" if it cannot
@@ -55,12 +55,6 @@ static int has_word(const char *words, const char *word)
     return 0;
 }
 
-static int usable_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static void cpu_facts(struct js_out *o)
 {
     static char text[16384]; /* the first processor of /proc/cpuinfo */
@@ -71,7 +65,7 @@ static void cpu_facts(struct js_out *o)
     field(model, sizeof model, text, "model name");
     field(flags, sizeof flags, text, "flags");
     js_out_text(o, "model", *model ? model : "unknown");
-    js_out_int(o, "cores_usable", usable_cores());
+    js_out_int(o, "cores_usable", pool_usable_cores());
     for (int i = 0; i < 3; i++)
         js_out_bool(o, sets[i], has_word(flags, sets[i]));
 }
@@ -164,7 +158,7 @@ static void all_facts(struct js_out *o, const struct config *c)
         js_out_int(o, l.name, l.value);
     js_out_close(o, '}');
     js_out_open(o, "uses", '{');
-    js_out_int(o, "threads", c->threads ? c->threads : usable_cores());
+    js_out_int(o, "threads", c->threads ? c->threads : pool_usable_cores());
     js_out_text(o, "device", "cpu");
     js_out_close(o, '}');
     js_out_close(o, '}');
