@@ -4,10 +4,10 @@
 
 B        ?= build
 CC       ?= gcc
-PKGS     := zlib libpng jansson
+PKGS     := zlib libpng jansson sqlite3
 WARN     := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
             -Wformat=2 -Wvla -Wundef -Werror
-CFLAGS   ?= -O3 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE
+CFLAGS   ?= -O3 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIC
 LDFLAGS  ?= -pie -Wl,-z,relro,-z,now
 # -ffp-contract=off: a*b+c rounds the same on every machine and in every build.
 override CFLAGS += -std=c11 -D_GNU_SOURCE -Isrc -Itests -fno-math-errno -ffp-contract=off -pthread \
@@ -16,11 +16,23 @@ LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 # Only the helper program and the tests that make HDF5 files see libhdf5.
 HDF5     = $(shell pkg-config --cflags --libs hdf5)
 
-LIB_DIRS := base volume data prepare sample phantom score
+LIB_DIRS := base volume data prepare sample phantom device net predict train method runs score api report
 LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
+# src/device/isa holds the hot loops: each file is compiled once per level of the processor, its
+# symbols end in the level's name, and cpu.c chooses at start (see src/device/isa/isa.h).
+LEVELS   := base avx2 avx512 amx
+MARCH_base := x86-64
+MARCH_avx2 := x86-64-v3
+MARCH_avx512 := x86-64-v4 -mprefer-vector-width=512
+MARCH_amx := sapphirerapids -mprefer-vector-width=512
+ISA_OBJ  := $(foreach l,$(LEVELS),$(patsubst src/%.c,$(B)/src/%-$(l).o,$(wildcard src/device/isa/*.c)))
+LIB_OBJ  += $(ISA_OBJ)
 CLI_OBJ  := $(patsubst %.c,$(B)/%.o,$(wildcard src/cli/*.c))
 CLI_PART := $(filter-out %/main.o,$(CLI_OBJ))
 PROGRAM  := $(B)/falx $(B)/falx-hdf5 $(B)/falx-limit
+# The public library: only names that begin with falx_ can be seen from outside.
+LIBRARY  := $(B)/lib/libfalx.a $(B)/lib/libfalx.so $(B)/lib/pkgconfig/falx.pc $(B)/lib/example
+VERSION  := $(shell sed -n 's/.*FALX_VERSION "\(.*\)"/\1/p' src/base/version.h)
 TESTS    := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
 REPLAYS  := $(patsubst tests/fuzz/fuzz_%.c,$(B)/replay_%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -31,8 +43,8 @@ SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
 .PHONY: all help deps test check demo lint fuzz bench asan tsan size clean
 .DEFAULT_GOAL := all
 
-all: deps                       ## build the program at build/falx
-	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM)
+all: deps                       ## build the program at build/falx and the library in build/lib
+	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM) $(LIBRARY)
 
 help:                           ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -78,12 +90,35 @@ clean:                          ## remove build/ and demo/
 # ---- rules --------------------------------------------------------------------------------------
 
 .PHONY: everything fuzzers
-everything: $(PROGRAM) $(TESTS) $(REPLAYS) $(B)/faults
+everything: $(PROGRAM) $(LIBRARY) $(TESTS) $(REPLAYS) $(B)/faults
 fuzzers: $(FUZZERS)
 
 $(B)/libfalx.a: $(LIB_OBJ)
 	$(call SAY,ar)
 	$(Q)rm -f $@; ar rcs $@ $^
+
+$(B)/lib/falx.o: $(LIB_OBJ)
+	$(call SAY,ld)
+	$(Q)mkdir -p $(@D); ld -r -o $@.all $^ && objcopy --wildcard --keep-global-symbol='falx_*' $@.all $@; rm -f $@.all
+
+$(B)/lib/libfalx.a: $(B)/lib/falx.o
+	$(call SAY,ar)
+	$(Q)rm -f $@; ar rcs $@ $^
+
+$(B)/lib/libfalx.so: $(B)/lib/falx.o
+	$(call SAY,link)
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,libfalx.so.0 -o $@ $^ $(LIBS); ln -sf libfalx.so $@.0
+
+# Where the build stands now; `make install` (PREFIX) writes the one for its place.
+$(B)/lib/pkgconfig/falx.pc: src/base/version.h Makefile
+	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: falx' 'Description: outlines organs in 3D scans' \
+	    'Version: $(VERSION)' 'Requires.private: $(PKGS)' 'Cflags: -I$(abspath src/api)' \
+	    'Libs: -L$(abspath $(B)/lib) -lfalx' 'Libs.private: -lm -pthread' > $@
+
+$(B)/lib/example: examples/predict.c $(B)/lib/libfalx.so $(B)/lib/pkgconfig/falx.pc
+	$(call SAY,link)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $$(PKG_CONFIG_PATH=$(B)/lib/pkgconfig pkg-config --cflags --libs falx) \
+	    -Wl,-rpath,$(abspath $(B)/lib)
 
 $(B)/falx: $(CLI_OBJ) $(B)/libfalx.a
 	$(call SAY,link)
@@ -97,6 +132,14 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call SAY,cc)
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+define isa_rule
+$(B)/src/device/isa/%-$(1).o: src/device/isa/%.c
+	@mkdir -p $$(@D)
+	$$(call SAY,cc)
+	$$(Q)$$(CC) $$(CFLAGS) -Wno-psabi -march=$$(MARCH_$(1)) -DISA_LEVEL=$(1) -DISA_LEVEL_$(1)=1 -MMD -MP -c -o $$@ $$<
+endef
+$(foreach l,$(LEVELS),$(eval $(call isa_rule,$(l))))
 
 $(B)/test_%: tests/test_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,test)

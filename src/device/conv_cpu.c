@@ -1,0 +1,444 @@
+/* conv_cpu.c - convolutions at work: fill a block, multiply, store. See conv_int.h for forms and blocks.
+ *
+ *     forward    x block -> product -> + bias, round, moments -> y
+ *     backward   dy block -> product -> dx
+ *                x block, dy rows -> weights product -> dweight;  sums of dy rows -> dbias
+ *
+ * Work is handed out in units: (block, group of columns) forward, (part, group of columns of dx or
+ * dweight) backward, where a part is a range of blocks with a partial sum of dweight of its own. A
+ * thread that goes on with the same block finds it filled. Partial sums and moments are kept by part
+ * and block and added up in that order, so no result depends on who did what.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "device/conv_int.h"
+
+/* ---- storing results ----------------------------------------------------------------------------------- */
+
+/* A tensor that results go to. */
+struct target {
+    const struct tensor *t;
+    const float *bias;      /* table, or NULL */
+    int accumulate;
+    int moments;            /* 1: wanted */
+};
+
+/* Moments of one unit, in a thread's scratch: by place in the table of channels. */
+struct sums {
+    double *sum, *square;
+    float *shift;
+    int started;
+};
+
+static struct sums sums_start(const struct conv *v, char *scratch, const struct product *p)
+{
+    int room = row_period(p->c) + ROW_LANES;
+    struct sums s = {.sum = (double *)(void *)(scratch + v->at.sums)};
+    s.square = s.sum + room;
+    s.shift = (float *)(void *)(s.square + room);
+    memset(s.sum, 0, 2 * (size_t)room * sizeof *s.sum);
+    return s;
+}
+
+/* The first results are near enough to the mean. */
+static void sums_shift(struct sums *s, const struct target *to, const float *row, int first, int n,
+                       int c)
+{
+    int room = row_period(c) + ROW_LANES;
+    for (int j = 0; j < room; j++) {
+        int at = j % c - first;
+        s->shift[j] = at >= 0 && at < n ? row[at] + (to->bias ? to->bias[j] : 0) : 0;
+    }
+    s->started = 1;
+}
+
+/* `len` results of `chunk` channels from channel `first` on, to every step-th voxel. */
+static void write_voxels(const struct conv *v, const struct target *to, struct sums *sums, int64_t voxel,
+                         int64_t step, const float *from, int64_t ldc, int64_t len, int first, int chunk)
+{
+    int c = to->t->c, period = row_period(c);
+    struct row_store how = {.bias = to->bias ? to->bias + first : NULL, .accumulate = to->accumulate};
+    char *at = (char *)to->t->data + (voxel * c + first) * (int64_t)value_bytes(to->t->type);
+    if (to->moments) {
+        if (!sums->started)
+            sums_shift(sums, to, from, first, chunk, c);
+        how.shift = sums->shift + first;
+        how.sum = sums->sum + first;
+        how.square = sums->square + first;
+    }
+    if (step != 1 || chunk != c || ldc != c || period == c) {
+        v->rows->store(at, to->t->type, step * c, from, ldc, len, chunk, &how);
+        return;
+    }
+    int64_t rows = len * c / period, done = rows * period, rest = len * c - done;
+    v->rows->store(at, to->t->type, period, from, period, rows, period, &how);
+    if (rest)
+        v->rows->store(at + done * (int64_t)value_bytes(to->t->type), to->t->type, rest, from + done,
+                       rest, 1, (int)rest, &how);
+}
+
+struct results {
+    const struct conv *v;
+    const struct product *p;
+    const struct target *to;
+    struct sums *sums;
+    const struct block *b;
+    const float *c;         /* positions first .. end of the grid */
+    int64_t first, end;
+    int column, n;          /* of the group */
+};
+
+/* Part [x0, x1) of line r of plane p. */
+static void write_line(const struct results *s, const struct place *at, int64_t m, int64_t x0,
+                       int64_t x1)
+{
+    const float *from = s->c + (m + x0 - s->first) * s->n;
+    int c = s->p->c;
+    if (!s->p->scatter) {
+        write_voxels(s->v, s->to, s->sums, at->voxel + x0, 1, from, s->n, x1 - x0, s->column, s->n);
+        return;
+    }
+    for (int j = 0; j < s->n; j += c)
+        write_voxels(s->v, s->to, s->sums, conv_fine_voxel(s->v, at, s->b, (s->column + j) / c) + 2 * x0, 2,
+                     from + j, s->n, x1 - x0, 0, c);
+}
+
+static void write_results(const struct results *s)
+{
+    const struct block *b = s->b;
+    struct grid g = conv_grid(&s->p->a, b);
+    struct place at;
+    for (int p = (int)(s->first / g.plane); p < b->planes && p * g.plane < s->end; p++)
+        for (int r = 0; r < b->rows; r++) {
+            int64_t m = p * g.plane + r * g.row;
+            int64_t x0 = s->first > m ? s->first - m : 0, x1 = s->end - m < b->len ? s->end - m : b->len;
+            if (x0 < x1 && conv_locate(&at, s->v, b, p, r))
+                write_line(s, &at, m, x0, x1);
+        }
+}
+
+/* One group of columns of a block whose A is filled. */
+static void multiply(const struct conv *v, const struct product *p, char *scratch, const char *a,
+                     const struct block *b, int group, const struct target *to, struct sums *sums)
+{
+    struct grid g = conv_grid(&p->a, b);
+    struct gemm_shape shape = {p->a.n_segments, p->a.k, columns_of(&p->cols, group)};
+    float *c = (float *)(void *)(scratch + v->at.c);
+    int64_t offset[GEMM_MAX_SEGMENTS];
+    struct results s = {.v = v, .p = p, .to = to, .sums = sums, .b = b, .c = c,
+                        .column = group * p->cols.per, .n = shape.n};
+    conv_offsets(offset, &p->a, b);
+    for (s.first = 0; s.first < g.m; s.first = s.end) {
+        s.end = s.first + v->chunk < g.m ? s.first + v->chunk : g.m;
+        v->gemm->forward(c, shape.n, a + s.first * p->a.ld * (int64_t)v->element, p->a.ld, offset,
+                         p->packed + (size_t)group * p->packed_each, &shape, s.end - s.first);
+        write_results(&s);
+    }
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------- */
+
+struct forward_job {
+    struct conv *v;
+    struct cut cut;
+    struct operand x;
+    struct target y;
+};
+
+/* Voxels of the grid in a block. */
+static int64_t block_voxels(const struct conv *v, const struct block *b)
+{
+    struct place at;
+    int64_t planes = 0;
+    for (int p = 0; p < b->planes; p++)
+        planes += conv_locate(&at, v, b, p, 0);
+    return planes * b->rows * b->len;
+}
+
+/* Sums by place in the table become mean and sum of squared distances by channel. */
+static void keep_moments(const struct forward_job *j, const struct sums *s, const struct block *b,
+                         int64_t unit)
+{
+    const struct product *p = &j->v->forward;
+    int group = (int)(unit % p->cols.groups), first = group * p->cols.per, n = columns_of(&p->cols, group);
+    double *mean = j->v->moments + unit * 2 * p->c, *m2 = mean + p->c;
+    double count = (double)block_voxels(j->v, b) * (p->scatter ? n / p->c : 1);
+    if (p->scatter)
+        first = 0, n = p->c;
+    for (int c = first; c < first + n; c++) {
+        double sum = 0, square = 0;
+        for (int k = c; k < row_period(p->c); k += p->c) {
+            sum += s->sum[k];
+            square += s->square[k];
+        }
+        mean[c] = (double)s->shift[c] + sum / count;
+        m2[c] = square - sum * sum / count > 0 || isnan(square) ? square - sum * sum / count : 0;
+    }
+}
+
+static void forward_units(void *arg, char *scratch, int64_t first, int64_t end)
+{
+    struct forward_job *j = arg;
+    struct conv *v = j->v;
+    const struct product *p = &v->forward;
+    int64_t filled = -1;
+    for (int64_t unit = first; unit < end; unit++) {
+        int64_t block = unit / p->cols.groups;
+        struct block b = conv_block(&j->cut, (int)block);
+        if (block != filled)
+            conv_fill(v, scratch + v->at.a, scratch + v->at.stage, &p->a, &j->x, &b);
+        filled = block;
+        struct sums sums = sums_start(v, scratch, p);
+        multiply(v, p, scratch, scratch + v->at.a, &b, (int)(unit % p->cols.groups), &j->y, &sums);
+        if (j->y.moments)
+            keep_moments(j, &sums, &b, unit);
+    }
+}
+
+/* Chan's rule: mean and m2 of the first n voxels joined with those of the next unit. */
+static void combine_moments(const struct forward_job *j, struct conv_stats *stats)
+{
+    const struct conv *v = j->v;
+    const struct product *p = &v->forward;
+    double n = 0; /* the same for all channels of a unit: scattered ones are in every unit */
+    memset(stats->mean, 0, (size_t)p->c * sizeof(double));
+    memset(stats->m2, 0, (size_t)p->c * sizeof(double));
+    for (int64_t unit = 0; unit < (int64_t)j->cut.blocks * p->cols.groups; unit++) {
+        int group = (int)(unit % p->cols.groups), cols = columns_of(&p->cols, group);
+        int first = p->scatter ? 0 : group * p->cols.per, end = p->scatter ? p->c : first + cols;
+        struct block b = conv_block(&j->cut, (int)(unit / p->cols.groups));
+        double more = (double)block_voxels(v, &b) * (p->scatter ? cols / p->c : 1);
+        const double *mean = v->moments + unit * 2 * p->c, *m2 = mean + p->c;
+        for (int c = first; more > 0 && c < end; c++) {
+            double delta = mean[c] - stats->mean[c];
+            stats->m2[c] += m2[c] + delta * delta * n * more / (n + more);
+            stats->mean[c] += delta * more / (n + more);
+        }
+        if (p->scatter || group == p->cols.groups - 1)
+            n += more;
+    }
+}
+
+/* Units taken at a time: whole blocks while there are plenty, else an equal share for every thread. */
+static int64_t unit_chunk(const struct conv *v, int64_t blocks, int64_t groups)
+{
+    int64_t threads = pool_threads(v->cpu->base.pool);
+    return blocks >= 2 * threads ? groups : (blocks * groups + threads - 1) / threads;
+}
+
+void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
+                      const struct tensor *y, struct conv_stats *stats)
+{
+    if (!v || v->cpu->base.error.code)
+        return;
+    int n = x->from[0].y.n, groups = v->forward.cols.groups;
+    float *tables = v->tables;
+    CHECK(n <= v->s.n && x->from[0].y.c == v->s.c_in && y->c == v->s.c_out && y->n == n);
+    struct forward_job j = {.v = v, .cut = conv_cut(v, n, 0), .x = conv_operand(&tables, x, n)};
+    j.y = (struct target){.t = y, .moments = stats != NULL,
+                          .bias = conv_table(&tables, bias, 0, 1, v->s.c_out)};
+    conv_share(v->cpu, forward_units, &j, (int64_t)j.cut.blocks * groups,
+               unit_chunk(v, j.cut.blocks, groups));
+    if (stats)
+        combine_moments(&j, stats);
+}
+
+/* ---- backward ------------------------------------------------------------------------------------------ */
+
+struct backward_job {
+    struct conv *v;
+    struct cut cut;
+    struct operand x, dy;
+    struct target dx;
+    float *dweight, *dbias;
+    int parts;
+    int data_groups, groups; /* units of a part: of dx; of dx and dweight */
+};
+
+/* What a thread's scratch memory holds: numbers of blocks. */
+struct filled {
+    int data, weights;
+};
+
+static void data_unit(const struct backward_job *j, char *scratch, struct filled *f, int block, int group)
+{
+    const struct conv *v = j->v;
+    struct block b = conv_block(&j->cut, block);
+    if (f->data != block)
+        conv_fill(v, scratch + v->at.data, scratch + v->at.stage, &v->data.a, &j->dy, &b);
+    f->data = block;
+    multiply(v, &v->data, scratch, scratch + v->at.data, &b, group, &j->dx, NULL);
+}
+
+/* Sums of dy over a block: columns of Y, or of A by channel. */
+static void bias_unit(const struct backward_job *j, char *scratch, const struct block *b, double *sums)
+{
+    const struct conv *v = j->v;
+    const struct side *a = &v->weights;
+    int64_t m = conv_grid(a, b).m;
+    if (!v->weights_of_grad) {
+        v->rows->sums(sums, scratch + v->at.y, v->type, v->s.c_out, m, v->s.c_out);
+        return;
+    }
+    for (int t = 0; t < 8; t++)
+        v->rows->sums(sums, scratch + v->at.a + (size_t)(t * a->c) * v->element, v->type, a->ld, m, a->c);
+}
+
+/* Adds the weight gradient of a block to d, columns of one group. */
+static void weights_unit(const struct backward_job *j, char *scratch, struct filled *f, int block,
+                         int part, int group, float *d)
+{
+    const struct conv *v = j->v;
+    const struct side *a = &v->weights;
+    struct block b = conv_block(&j->cut, block);
+    struct gemm_shape shape = {a->n_segments, a->k, columns_of(&v->weights_cols, group)};
+    int64_t offset[GEMM_MAX_SEGMENTS];
+    if (f->weights != block) {
+        const struct operand *of_a = v->weights_of_grad ? &j->dy : &j->x;
+        const struct operand *of_y = v->weights_of_grad ? &j->x : &j->dy;
+        int again = f->data == block && !v->weights_of_grad; /* dx was made from the same rows */
+        conv_fill(v, scratch + v->at.a, scratch + v->at.stage, a, of_a, &b);
+        conv_fill_y(v, scratch + v->at.y, of_y, &b, again ? scratch + v->at.data : NULL, &v->data.a);
+    }
+    f->weights = block;
+    if (group == 0 && j->dbias)
+        bias_unit(j, scratch, &b, v->bias_sums + (int64_t)part * v->s.c_out);
+    if (!j->dweight)
+        return;
+    conv_offsets(offset, a, &b);
+    const char *y = scratch + v->at.y + (size_t)(group * v->weights_cols.per) * v->element;
+    v->gemm->weights(d, scratch + v->at.a, a->ld, offset, y, v->weights_cols.n, &shape,
+                     conv_grid(a, &b).m, conv_positions(a, &b) * a->ld, scratch + v->at.gemm);
+}
+
+/* Elements [first, end) of (minor, taps) of a group of columns: D, or the sum of its parts, to dweight. */
+static void add_weights(const struct backward_job *j, const float *d, int parts, int group, int first,
+                        int end)
+{
+    const struct conv *v = j->v;
+    int run = v->minor * v->taps, n = columns_of(&v->weights_cols, group);
+    float *to = j->dweight + (int64_t)group * v->weights_cols.per * run;
+    v->rows->turn_add(to + first, run, d, v->weights_rows + first, n, (int64_t)v->part_floats, parts,
+                      end - first, n);
+}
+
+/* Where the sums of a part and a group of columns begin. */
+static float *part_sums(const struct conv *v, int part, int group)
+{
+    float *parts = (float *)(void *)v->cpu->partial;
+    int64_t rows = (int64_t)v->weights.n_segments * v->weights.k;
+    return parts + part * (int64_t)v->part_floats + rows * group * v->weights_cols.per;
+}
+
+static size_t group_floats(const struct conv *v, int group)
+{
+    return (size_t)v->weights.n_segments * (size_t)v->weights.k *
+           (size_t)columns_of(&v->weights_cols, group);
+}
+
+/* One part only: a group of columns from the first block to the last, and straight to dweight. */
+static void whole_group(const struct backward_job *j, char *scratch, struct filled *f, int unit)
+{
+    const struct conv *v = j->v;
+    int group = unit - j->data_groups;
+    float *d = (float *)(void *)(scratch + v->at.d);
+    if (group >= 0 && j->dweight)
+        memset(d, 0, group_floats(v, group) * sizeof *d);
+    for (int block = 0; block < j->cut.blocks; block++) {
+        if (group < 0)
+            data_unit(j, scratch, f, block, unit);
+        else
+            weights_unit(j, scratch, f, block, 0, group, d);
+    }
+    if (group >= 0 && j->dweight)
+        add_weights(j, d, 1, group, 0, v->minor * v->taps);
+}
+
+/* Units [first, end) of a part, block by block. */
+static void part_groups(const struct backward_job *j, char *scratch, struct filled *f, int part,
+                        int first, int end)
+{
+    const struct conv *v = j->v;
+    int block = j->cut.blocks * part / j->parts, last = j->cut.blocks * (part + 1) / j->parts;
+    for (int u = first; u < end && j->dweight; u++)
+        if (u >= j->data_groups)
+            memset(part_sums(v, part, u - j->data_groups), 0,
+                   group_floats(v, u - j->data_groups) * sizeof(float));
+    for (; block < last; block++)
+        for (int u = first; u < end; u++) {
+            int group = u - j->data_groups;
+            if (group < 0)
+                data_unit(j, scratch, f, block, u);
+            else
+                weights_unit(j, scratch, f, block, part, group, part_sums(v, part, group));
+        }
+}
+
+static void backward_units(void *arg, char *scratch, int64_t first, int64_t end)
+{
+    const struct backward_job *j = arg;
+    struct filled f = {-1, -1};
+    for (int64_t next; first < end; first = next) {
+        int part = (int)(first / j->groups), u = (int)(first % j->groups);
+        next = (part + 1) * (int64_t)j->groups < end ? (part + 1) * (int64_t)j->groups : end;
+        if (j->parts > 1)
+            part_groups(j, scratch, &f, part, u, u + (int)(next - first));
+        else
+            for (; u < j->groups && first < next; u++, first++)
+                whole_group(j, scratch, &f, u);
+    }
+}
+
+enum { ADD_RUN = 432 }; /* elements of a unit of add_units: 16 channels of 27 taps */
+
+static void add_units(void *arg, char *scratch, int64_t first, int64_t end)
+{
+    const struct backward_job *j = arg;
+    const struct conv *v = j->v;
+    int run = v->minor * v->taps, per = (run + ADD_RUN - 1) / ADD_RUN;
+    (void)scratch;
+    for (int64_t i = first; i < end; i++) {
+        int group = (int)(i / per), from = (int)(i % per) * ADD_RUN;
+        add_weights(j, part_sums(v, 0, group), j->parts, group, from,
+                    from + ADD_RUN < run ? from + ADD_RUN : run);
+    }
+}
+
+static void finish_backward(const struct backward_job *j)
+{
+    const struct conv *v = j->v;
+    int run = v->minor * v->taps, per = (run + ADD_RUN - 1) / ADD_RUN;
+    if (j->dweight && j->parts > 1)
+        conv_share(v->cpu, add_units, (void *)(uintptr_t)j, (int64_t)per * v->weights_cols.groups, 1);
+    for (int c = 0; j->dbias && c < v->s.c_out; c++) {
+        double sum = 0;
+        for (int part = 0; part < j->parts; part++)
+            sum += v->bias_sums[(int64_t)part * v->s.c_out + c];
+        j->dbias[c] += (float)sum;
+    }
+}
+
+void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
+                       const struct tensor *dx, int accumulate, float *dweight, float *dbias)
+{
+    if (!v || v->cpu->base.error.code)
+        return;
+    int n = dy->g.n, with_data = dx && dx->data;
+    float *tables = v->tables;
+    CHECK(v->s.training && n <= v->s.n && dy->g.c == v->s.c_out && (!with_data || v->s.input_grad));
+    struct backward_job j = {.v = v, .cut = conv_cut(v, n, 1), .dweight = dweight, .dbias = dbias};
+    j.x = conv_operand(&tables, x, n);
+    j.dy = conv_gradient(&tables, dy, n);
+    j.dx = (struct target){.t = dx, .accumulate = accumulate};
+    j.parts = conv_parts(v, &j.cut);
+    j.data_groups = with_data ? v->data.cols.groups : 0;
+    j.groups = j.data_groups + (dweight ? v->weights_cols.groups : dbias ? 1 : 0);
+    if (j.groups == 0)
+        return;
+    if (dbias)
+        memset(v->bias_sums, 0, (size_t)j.parts * (size_t)v->s.c_out * sizeof(double));
+    conv_share(v->cpu, backward_units, &j, (int64_t)j.parts * j.groups,
+               unit_chunk(v, j.parts, j.groups));
+    finish_backward(&j);
+}

@@ -1,0 +1,168 @@
+/* conv_int.h - what conv_plan.c (shapes, memory, weights) and conv_cpu.c (running) share.
+ *
+ * Every direction of every convolution is a product over positions m of a grid (gemm.h). What a row of
+ * the left operand A holds is its form:
+ *
+ *     FLAT     a voxel                                        1 segment of c           CONV_1, UP
+ *     EIGHT    the 2x2x2 fine voxels of a coarse one          1 segment of 8c          DOWN, UP's gradient
+ *     PADDED   a voxel, lines with a zero border              9 segments (dz,dy) of 3c
+ *     PAIRED   32/c voxels from here on, lines as in PADDED   9 or 18 segments of 32
+ *     NINE     the 3x3 neighbours in y and x                  3 segments (dz) of 9c
+ *     ALL      the 27 neighbours                              1 segment of 27c, filled up to a multiple of 32
+ *
+ * The last four are CONV_3 (and its gradient). PADDED costs nothing to make but multiplies border
+ * positions too, so short lines take NINE. Rows of A that cross a cache line are slow to load for AMX:
+ * PAIRED makes rows of 16 or 8 channels fill a line. The first layer, with a channel or two, takes ALL.
+ *
+ * Planes of all items follow each other with one empty plane between items, so that small volumes of a
+ * batch make one long run:
+ *
+ *     item 0: z = 0 .. d-1 | empty | item 1: z = 0 .. d-1 | empty | ...          plane = item*(d+1) + z
+ *
+ * A block is a range of planes and of lines (y), with all of x.
+ */
+#ifndef FALX_CONV_INT_H
+#define FALX_CONV_INT_H
+
+#include "device/conv.h"
+#include "device/cpu.h"
+#include "device/isa/rows.h"
+
+enum form { FORM_FLAT, FORM_EIGHT, FORM_PADDED, FORM_PAIRED, FORM_NINE, FORM_ALL };
+
+/* The left operand of a product. */
+struct side {
+    enum form form;
+    int c;             /* channels of the tensor it is read from */
+    int64_t ld;        /* elements from position to position */
+    int n_segments, k; /* struct gemm_shape, but for the columns */
+};
+
+/* Columns of a product in groups that can be handed to different threads. */
+struct columns {
+    int n, per;        /* all; of a group (the last may have less) */
+    int groups;
+};
+
+/* forward, and the gradient of the input. */
+struct product {
+    struct side a;
+    int scatter;       /* 1: columns are (2x2x2 fine voxels, channels) */
+    int mirrored;      /* 1: rows are (mirrored tap, major), else (tap, minor) */
+    int c;             /* channels of the result */
+    struct columns cols;
+    char *packed;
+    size_t packed_each;/* bytes of a group of columns */
+};
+
+struct block {
+    int plane, planes, row, rows;
+    int64_t x, len;
+};
+
+/* How a pass is cut into blocks: by shapes alone. */
+struct cut {
+    int n;                       /* items */
+    int planes, rows;            /* in all */
+    int64_t len;
+    int n_planes, n_rows, n_len; /* pieces of each */
+    int blocks;
+};
+
+/* Where things are in a thread's scratch memory, bytes. */
+struct layout {
+    size_t a, data, y, stage, c, gemm, d, sums, total;
+};
+
+struct conv {
+    struct cpu *cpu;
+    struct conv_shape s;
+    const struct gemm_ops *gemm;
+    const struct row_ops *rows;
+    enum value_type type;        /* of operands: what gemm multiplies */
+    size_t element;              /* its bytes */
+
+    int d, h;                    /* of the grid: CONV_1 is one line an item, DOWN and UP the coarse side */
+    int64_t w;
+    int taps;                    /* 27, 8, 1 */
+    int major, minor;            /* weight is (major, minor, taps) */
+
+    struct product forward, data;
+    struct side weights;         /* dweight = A^T Y: A; EIGHT always on the left */
+    int weights_of_grad;         /* CONV_UP: A is the gradient, Y the input */
+    struct columns weights_cols; /* = columns of Y */
+    int *weights_rows;           /* (minor * taps): row of D of every element */
+
+    int64_t chunk;               /* positions of one forward product */
+    int parts;                   /* most partial sums of dweight */
+    size_t part_floats;          /* of one */
+    struct layout at;
+    float *tables;               /* scale, shift ... of the call at hand, rows filled up */
+    double *moments;             /* (block, column group, 2, c_out) */
+    double *bias_sums;           /* (part, c_out) */
+};
+
+enum { CONV_TABLES = 2 * 2 + 5 + 1 }; /* two sources; scale, shift, p, q, r; bias */
+
+/* Positions of a block for a form: line r of plane p begins at p*plane + r*row. */
+struct grid {
+    int64_t row, plane, m;
+};
+struct grid conv_grid(const struct side *a, const struct block *b);
+/* Positions that A occupies: with borders. */
+int64_t conv_positions(const struct side *a, const struct block *b);
+void conv_offsets(int64_t *offset, const struct side *a, const struct block *b);
+/* Row of B (or D) of tap t, channel ch. */
+int conv_row(const struct side *a, int t, int ch);
+
+struct cut conv_cut(const struct conv *v, int n, int backward);
+struct block conv_block(const struct cut *c, int i);
+int conv_parts(const struct conv *v, const struct cut *c);
+
+static inline int columns_of(const struct columns *c, int group)
+{
+    return c->n - group * c->per < c->per ? c->n - group * c->per : c->per;
+}
+
+/* ---- conv_fill.c ----------------------------------------------------------------------------- */
+
+/* A tensor seen through one of conv.h's formulas, with its tables filled up and repeated. */
+struct operand {
+    int is_grad;
+    int c, period;     /* channels; elements after which tables repeat */
+    int64_t table;     /* floats from item to item */
+    int count;
+    struct row_source from[2];
+    struct row_grad grad;
+};
+
+/* Each takes the memory of its tables from *next and moves that on. */
+struct operand conv_operand(float **next, const struct conv_in *x, int n);
+struct operand conv_gradient(float **next, const struct conv_grad *g, int n);
+/* (n, c) numbers, or one and the same where there are none, repeated so that rows may be joined. */
+const float *conv_table(float **next, const float *from, float otherwise, int n, int c);
+
+struct place {
+    int item, z, y;
+    int64_t voxel; /* of the grid, at the block's first x */
+};
+/* Line r of plane p, counted from the block's first; both may lie outside. 0: there is nothing there. */
+int conv_locate(struct place *at, const struct conv *v, const struct block *b, int p, int r);
+/* Voxel of the fine grid at the block's first x of this line, for tap t. */
+int64_t conv_fine_voxel(const struct conv *v, const struct place *at, const struct block *b, int t);
+
+/* Fills a block of A. `stage` is for lines that are then expanded. */
+void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a,
+               const struct operand *o, const struct block *b);
+/* Y: plain rows on the grid of v->weights, zero between the lines; taken from `filled`, a block of the
+ * same operand in form `by`, if that is not NULL. */
+void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const struct block *b,
+                 const char *filled, const struct side *by);
+
+/* ---- conv_plan.c ----------------------------------------------------------------------------- */
+
+/* Hands out units 0 .. n-1, `chunk` at a time, to the threads, each with a scratch memory of its own. */
+typedef void conv_units(void *arg, char *scratch, int64_t first, int64_t end);
+void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk);
+
+#endif

@@ -1,0 +1,76 @@
+/* device.c - tensors, and opening a device by name. The only device so far is the processor (cpu.c). */
+#include "device/device.h"
+
+#include <string.h>
+
+#include "device/cpu.h"
+
+size_t value_bytes(enum value_type t)
+{
+    switch (t) {
+    case VALUE_F32: return 4;
+    case VALUE_BF16:
+    case VALUE_U16: return 2;
+    case VALUE_U8: break;
+    }
+    return 1;
+}
+
+int64_t tensor_voxels(const struct tensor *t)
+{
+    return (int64_t)t->n * t->d * t->h * t->w;
+}
+
+int64_t tensor_count(const struct tensor *t)
+{
+    return tensor_voxels(t) * t->c;
+}
+
+struct tensor tensor_items(const struct tensor *t, int first, int n)
+{
+    CHECK(first >= 0 && n >= 0 && first + n <= t->n);
+    struct tensor view = *t;
+    size_t item = (size_t)t->d * (size_t)t->h * (size_t)t->w * (size_t)t->c * value_bytes(t->type);
+    if (view.data)
+        view.data = (char *)t->data + (size_t)first * item;
+    view.n = n;
+    return view;
+}
+
+const char *precision_name(enum precision p)
+{
+    switch (p) {
+    case PRECISION_F32: return "f32";
+    case PRECISION_BF16: return "bf16";
+    case PRECISION_AUTO: break;
+    }
+    return "auto";
+}
+
+int device_open(struct device **out, const struct device_options *o, struct error *e)
+{
+    *out = NULL;
+    if (!o->name || strcmp(o->name, "auto") == 0 || strcmp(o->name, "cpu") == 0)
+        return cpu_open(out, o, e);
+    return fail(e, ERR_DEVICE, NULL, "unknown device \"%s\": auto and cpu exist", o->name);
+}
+
+void device_close(struct device *dev)
+{
+    if (dev)
+        dev->ops->close(dev);
+}
+
+int device_check(struct device *dev, struct error *e)
+{
+    if (dev->error.code == ERR_NONE)
+        return 0;
+    if (e)
+        *e = dev->error;
+    return -1;
+}
+
+enum value_type device_value_type(const struct device *dev)
+{
+    return dev->precision == PRECISION_BF16 ? VALUE_BF16 : VALUE_F32;
+}

@@ -1,0 +1,48 @@
+/* gemm.h - the two small matrix products every convolution is made of, one table per instruction set.
+ *
+ * The operand A is a block of cache-resident rows; a segment is a shift of it. For a 3x3x3 convolution
+ * over a block with a one-voxel border the voxels x-1, x, x+1 of a row lie side by side, so the kernel
+ * is 9 segments (dz, dy), each 3*c_in long:
+ *
+ *     forward    C[m][j]       (+)= sum_s sum_k A[m*lda + offset[s] + k] * B[s][k][j]
+ *     weights    D[s][k][j]     +=  sum_m       A[m*lda + offset[s] + k] * Y[m*ldy + j]
+ *
+ * A and Y are float or bf16 (uint16_t holding the upper half of a float); C and D are float. Rows of A
+ * may be read up to GEMM_SLACK elements past the last segment (values there must be finite): the caller
+ * leaves that much room after the block, zeroed.
+ */
+#ifndef FALX_GEMM_H
+#define FALX_GEMM_H
+
+#include "base/base.h"
+
+enum { GEMM_MAX_SEGMENTS = 32, GEMM_SLACK = 128 };
+
+struct gemm_shape {
+    int n_segments;
+    int k;                         /* elements of a segment, the same for all */
+    int n;                         /* columns of B, C, D, Y */
+};
+
+struct gemm_ops {
+    const char *name;              /* "avx512 f32", "amx bf16", "portable f32" */
+    int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
+
+    /* Size of B once packed, bytes, and the packing from plain float (s, k, j) order. To share the
+     * columns of a deep layer between threads, the caller packs blocks of columns one by one. */
+    size_t (*pack_bytes)(const struct gemm_shape *s);
+    void (*pack)(void *packed, const float *b, const struct gemm_shape *s);
+
+    /* C rows m in [0, m_count), all n columns (ldc >= n). Overwrites C. */
+    void (*forward)(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,
+                    const void *packed, const struct gemm_shape *s, int64_t m_count);
+
+    /* Adds to D (s, k, j order, plain float). Needs scratch of weights_scratch() bytes, any contents. */
+    size_t (*weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach);
+    void (*weights)(float *d, const void *a, int64_t lda, const int64_t *offset, const void *y,
+                    int64_t ldy, const struct gemm_shape *s, int64_t m_count, int64_t reach,
+                    void *scratch);
+};
+/* reach: elements of A from its start to the end of what any segment of any row may touch. */
+
+#endif

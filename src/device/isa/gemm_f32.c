@@ -1,0 +1,358 @@
+/* gemm_f32.c - the two products of gemm.h in float32, for every level of the processor.
+ *
+ * Both are the same walk. A block of R x V registers holds sums; a step i multiplies R single
+ * numbers of A by V vectors of the other operand:
+ *
+ *                      b(i)  [ vector 0 | vector 1 ]      V vectors of LANES columns: a panel
+ *     a(row 0, i)  *         [   sum    |   sum    ]
+ *     a(row 1, i)  *         [   sum    |   sum    ]      R rows
+ *     ...
+ *
+ *     forward   rows are voxels m (lda apart), steps the elements k of all segments (1 apart)
+ *     weights   rows are elements k (1 apart), steps the voxels m (lda apart)
+ *
+ * The right operand lies in panels, so that a step reads it as one run: B is packed so once per
+ * change of the weights, Y once per product. Panels are 2 vectors wide, the last one 1 or 2;
+ * columns beyond n are zero there and never leave the block. Every sum runs over its steps in
+ * order, however rows are cut into blocks: a result depends on the operands alone.
+ */
+#include "device/gemm.h"
+#include "device/isa/isa.h"
+
+#include <immintrin.h>
+
+/* A block is R * V = 4 * GROUPS registers: 28 of 32 at 512 bits (the others hold a and b), 12 of 16
+ * below. Rows come in groups of 4 / V. */
+#if defined(__AVX512F__)
+enum { LANES = 16, GROUPS = 7 };
+#elif defined(__FMA__)
+enum { LANES = 8, GROUPS = 3 };
+#else
+enum { LANES = 4, GROUPS = 3 };
+#endif
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+static inline vec madd(float a, vec b, vec sum)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)sum);
+#elif defined(__FMA__)
+    return (vec)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)sum);
+#else
+    return (vec)_mm_add_ps(_mm_mul_ps(_mm_set1_ps(a), (__m128)b), (__m128)sum);
+#endif
+}
+
+enum { BLOCK = 4 * GROUPS };
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+
+/* ---- the block ------------------------------------------------------------------------------ */
+
+struct walk {
+    const float *a;
+    int64_t lda;
+    const int64_t *offset; /* in a: of each segment (forward), of each group of rows (weights) */
+    int n_segments;        /* forward */
+    int64_t steps;         /* in a segment, or voxels */
+    const float *b;        /* panel: V vectors a step, segments one after the other */
+    float *out;            /* R rows of V vectors, ld_out apart */
+    int64_t ld_out;
+};
+
+/* Where rows begin. A group of 4 / V rows has a pointer of its own and the rest of it is reached by
+ * multiples of a distance, which is what an x86 address can hold: 7 groups take 9 registers. */
+struct rows {
+    const float *group[GROUPS];
+    int64_t apart;
+};
+
+INLINE void step(vec *sum, const struct rows *w, int64_t i, const float *b, int R, int V)
+{
+    const int unit = 4 / V;
+    vec b0 = *(const vec *)b, b1 = V > 1 ? *(const vec *)(b + LANES) : b0;
+    UNROLL
+    for (int r = 0; r < R; r++) {
+        float a = w->group[r / unit][i + r % unit * w->apart];
+        sum[r * V] = madd(a, b0, sum[r * V]);
+        if (V > 1)
+            sum[r * V + 1] = madd(a, b1, sum[r * V + 1]);
+    }
+}
+
+INLINE void begin(vec *sum, int R, int V)
+{
+    UNROLL
+    for (int i = 0; i < R * V; i++)
+        sum[i] = (vec){0};
+}
+
+INLINE void end(const struct walk *t, const vec *sum, int R, int V)
+{
+    UNROLL
+    for (int i = 0; i < R * V; i++)
+        *(vec *)(t->out + i / V * t->ld_out + i % V * LANES) = sum[i];
+}
+
+/* The block of the forward product: consecutive voxels, all segments. */
+INLINE void forward_block(const struct walk *t, int R, int V)
+{
+    const int unit = 4 / V, groups = (R + unit - 1) / unit;
+    vec sum[BLOCK];
+    struct rows w = {.apart = t->lda};
+    const float *b = t->b;
+    begin(sum, R, V);
+    for (int s = 0; s < t->n_segments; s++) {
+        UNROLL
+        for (int g = 0; g < groups; g++)
+            w.group[g] = t->a + t->offset[s] + g * unit * t->lda;
+        for (int64_t i = 0; i < t->steps; i++, b += V * LANES)
+            step(sum, &w, i, b, R, V);
+    }
+    end(t, sum, R, V);
+}
+
+/* The block of the weights product: groups of elements from anywhere, all voxels. */
+INLINE void weights_block(const struct walk *t, int R, int V)
+{
+    const int unit = 4 / V, groups = (R + unit - 1) / unit;
+    vec sum[BLOCK];
+    struct rows w = {.apart = 1};
+    const float *b = t->b;
+    begin(sum, R, V);
+    UNROLL
+    for (int g = 0; g < groups; g++)
+        w.group[g] = t->a + t->offset[g];
+    for (int64_t i = 0; i < t->steps; i++, b += V * LANES)
+        step(sum, &w, i * t->lda, b, R, V);
+    end(t, sum, R, V);
+}
+
+/* Blocks of G = 1, 2 ... GROUPS groups by [V - 1][G]; G = 0 is a single row. */
+#define BLOCK_OF(name, V, G)                                 \
+    static void name##_##V##_##G(const struct walk *t)       \
+    {                                                        \
+        name##_block(t, (G) > 0 ? (G) * 4 / (V) : 1, (V));   \
+    }
+#define BLOCKS(name, V)                                                                       \
+    BLOCK_OF(name, V, 0) BLOCK_OF(name, V, 1) BLOCK_OF(name, V, 2) BLOCK_OF(name, V, 3)       \
+    MORE_BLOCKS(name, V)
+#define NAMES(name, V)                                                                        \
+    name##_##V##_0, name##_##V##_1, name##_##V##_2, name##_##V##_3 MORE_NAMES(name, V)
+#if defined(__AVX512F__)
+#define MORE_BLOCKS(name, V)                                                                  \
+    BLOCK_OF(name, V, 4) BLOCK_OF(name, V, 5) BLOCK_OF(name, V, 6) BLOCK_OF(name, V, 7)
+#define MORE_NAMES(name, V) , name##_##V##_4, name##_##V##_5, name##_##V##_6, name##_##V##_7
+#else
+#define MORE_BLOCKS(name, V)
+#define MORE_NAMES(name, V)
+#endif
+
+BLOCKS(forward, 1)
+BLOCKS(forward, 2)
+BLOCKS(weights, 1)
+BLOCKS(weights, 2)
+
+static void (*const forward_blocks[2][GROUPS + 1])(const struct walk *) = {
+    {NAMES(forward, 1)}, {NAMES(forward, 2)}};
+static void (*const weights_blocks[2][GROUPS + 1])(const struct walk *) = {
+    {NAMES(weights, 1)}, {NAMES(weights, 2)}};
+
+/* ---- cutting -------------------------------------------------------------------------------- */
+
+static int panel_vectors(int columns_left)
+{
+    return columns_left > LANES ? 2 : 1;
+}
+
+/* Columns with those that fill the last vector. */
+static size_t padded(int n)
+{
+    return (size_t)(n + LANES - 1) / LANES * LANES;
+}
+
+/* Groups of the next block when `left` remain: blocks are evened out. */
+static int block_groups(int64_t left)
+{
+    int64_t blocks = (left + GROUPS - 1) / GROUPS;
+    return (int)((left + blocks - 1) / blocks);
+}
+
+/* Copies a vector of which only the first `valid` numbers are read; the others become zero. */
+static inline void copy_filled(float *to, const float *from, int valid)
+{
+    if (valid >= LANES) {
+        *(vec *)to = *(const vec *)from;
+        return;
+    }
+#if defined(__AVX512F__)
+    _mm512_storeu_ps(to, _mm512_maskz_loadu_ps((__mmask16)((1u << valid) - 1), from));
+#else
+    *(vec *)to = (vec){0};
+    for (int l = 0; l < valid; l++)
+        to[l] = from[l];
+#endif
+}
+
+/* Copies a vector of which only the first `valid` numbers are written. */
+static inline void copy_valid(float *to, const float *from, int valid)
+{
+#if defined(__AVX512F__)
+    unsigned mask = valid >= LANES ? 0xffffu : (1u << valid) - 1;
+    _mm512_mask_storeu_ps(to, (__mmask16)mask, _mm512_loadu_ps(from));
+#else
+    for (int l = 0; l < LANES && l < valid; l++)
+        to[l] = from[l];
+#endif
+}
+
+/* rows x columns of the right operand, lying ld apart, as panels. */
+static void pack_panels(float *to, const float *from, int64_t ld, int64_t rows, int columns)
+{
+    for (int j = 0; j < columns; j += 2 * LANES) {
+        int width = panel_vectors(columns - j) * LANES;
+        int valid = columns - j < width ? columns - j : width;
+        for (int64_t i = 0; i < rows; i++, to += width)
+            for (int l = 0; l < width; l += LANES)
+                copy_filled(to + l, from + i * ld + j + l, valid - l);
+    }
+}
+
+static size_t pack_bytes(const struct gemm_shape *s)
+{
+    return (size_t)s->n_segments * (size_t)s->k * padded(s->n) * sizeof(float);
+}
+
+static void pack(void *packed, const float *b, const struct gemm_shape *s)
+{
+    pack_panels(packed, b, s->n, (int64_t)s->n_segments * s->k, s->n);
+}
+
+/* ---- forward -------------------------------------------------------------------------------- */
+
+/* One panel of C, `valid` columns of it. Where rows do not fill their last group the block begins
+ * earlier: what it writes again are the same values. */
+static void forward_panel(struct walk *t, float *c, int64_t ldc, int64_t m_count, int V, int valid)
+{
+    const float *a = t->a;
+    float tile[BLOCK * LANES];
+    int direct = valid == V * LANES, unit = 4 / V;
+    for (int64_t m = 0; m < m_count;) {
+        int groups = block_groups((m_count - m + unit - 1) / unit);
+        if (groups * unit > m_count)
+            groups--; /* 0: a single row */
+        int R = groups ? groups * unit : 1;
+        int64_t first = m + R <= m_count ? m : m_count - R;
+        t->a = a + first * t->lda;
+        t->out = direct ? c + first * ldc : tile;
+        t->ld_out = direct ? ldc : V * LANES;
+        forward_blocks[V - 1][groups](t);
+        for (int r = 0; r < R && !direct; r++)
+            for (int l = 0; l < valid; l += LANES)
+                copy_valid(c + (first + r) * ldc + l, tile + r * V * LANES + l, valid - l);
+        m = first + R;
+    }
+    t->a = a;
+}
+
+static void forward(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,
+                    const void *packed, const struct gemm_shape *s, int64_t m_count)
+{
+    int64_t steps = (int64_t)s->n_segments * s->k;
+    struct walk t = {.a = a, .lda = lda, .offset = offset, .n_segments = s->n_segments};
+    t.steps = s->k;
+    for (int j = 0; j < s->n; j += 2 * LANES) {
+        int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
+        t.b = (const float *)packed + j * steps;
+        forward_panel(&t, c + j, ldc, m_count, V, valid);
+    }
+}
+
+/* ---- weights -------------------------------------------------------------------------------- */
+
+static size_t weights_scratch(const struct gemm_shape *s, int64_t lda, int64_t m_count,
+                              int64_t reach)
+{
+    (void)lda, (void)reach;
+    return (size_t)m_count * padded(s->n) * sizeof(float);
+}
+
+/* Adds rows of a tile, V vectors wide with `valid` columns, to D. */
+static void add_tile(float *d, int64_t ldd, const float *tile, int V, int rows, int valid)
+{
+    for (int r = 0; r < rows; r++, d += ldd, tile += V * LANES) {
+        if (valid == V * LANES)
+            for (int l = 0; l < valid; l += LANES)
+                *(vec *)(d + l) += *(const vec *)(tile + l);
+        else
+            for (int l = 0; l < valid; l++)
+                d[l] += tile[l];
+    }
+}
+
+static inline void fetch_ahead(const float *row, int V)
+{
+    __builtin_prefetch(row, 1);
+    if (V > 1)
+        __builtin_prefetch(row + LANES, 1);
+}
+
+/* One panel of D. The elements k of all segments are cut into groups; the last group of a segment
+ * may reach past k into what follows in A, and those rows are dropped. D is wanted only after a
+ * block: fetched ahead, its way from memory is hidden. */
+static void weights_panel(struct walk *t, float *d, const int64_t *offset,
+                          const struct gemm_shape *s, int V, int valid)
+{
+    float tile[BLOCK * LANES], *to[GROUPS];
+    int64_t begins[GROUPS];
+    int rows[GROUPS], unit = 4 / V, in_segment = (s->k + unit - 1) / unit;
+    t->offset = begins;
+    t->out = tile;
+    t->ld_out = V * LANES;
+    int k = 0; /* of the next group in its segment */
+    for (int left = s->n_segments * in_segment, groups; left > 0; left -= groups) {
+        groups = block_groups(left);
+        for (int g = 0; g < groups; g++) {
+            to[g] = d;
+            begins[g] = *offset + k;
+            rows[g] = s->k - k < unit ? s->k - k : unit;
+            for (int r = 0; r < rows[g]; r++, d += s->n)
+                fetch_ahead(d, V);
+            k += unit;
+            if (k >= s->k)
+                k = 0, offset++;
+        }
+        weights_blocks[V - 1][groups](t);
+        for (int g = 0; g < groups; g++)
+            add_tile(to[g], s->n, tile + g * 4 * LANES, V, rows[g], valid);
+    }
+}
+
+static void weights(float *d, const void *a, int64_t lda, const int64_t *offset, const void *y,
+                    int64_t ldy, const struct gemm_shape *s, int64_t m_count, int64_t reach,
+                    void *scratch)
+{
+    (void)reach;
+    pack_panels(scratch, y, ldy, m_count, s->n);
+    struct walk t = {.a = a, .lda = lda, .steps = m_count};
+    for (int j = 0; j < s->n; j += 2 * LANES) {
+        int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
+        t.b = (const float *)scratch + j * m_count;
+        weights_panel(&t, d + j, offset, s, V, valid);
+    }
+}
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+extern const struct gemm_ops ISA(gemm_f32_ops);
+const struct gemm_ops ISA(gemm_f32_ops) = {
+    .name = TEXT(ISA_LEVEL) " f32",
+    .element_bytes = sizeof(float),
+    .pack_bytes = pack_bytes,
+    .pack = pack,
+    .forward = forward,
+    .weights_scratch = weights_scratch,
+    .weights = weights,
+};

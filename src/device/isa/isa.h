@@ -1,0 +1,21 @@
+/* isa.h - files in this folder are compiled once for every level of the processor: base (any x86-64),
+ * avx2, avx512, amx (Sapphire Rapids and later). ISA(name) gives each copy its own symbol, name_base,
+ * name_avx2, ...; what leaves this folder is one table per level, chosen at start (cpu.c).
+ *
+ * The code is plain C with GCC's vector types, so one text serves all levels: a 64-byte vector is one
+ * register at avx512, two at avx2, four at base. Results of one level are the same on every machine and
+ * for every number of threads; levels may differ in the last bit.
+ */
+#ifndef FALX_ISA_H
+#define FALX_ISA_H
+
+#define ISA_JOIN_(a, b) a##_##b
+#define ISA_JOIN(a, b) ISA_JOIN_(a, b)
+#define ISA(name) ISA_JOIN(name, ISA_LEVEL)
+
+#ifndef ISA_LEVEL /* an editor or linter looks at the file by itself */
+#define ISA_LEVEL base
+#define ISA_LEVEL_base 1
+#endif
+
+#endif

@@ -1,0 +1,187 @@
+/* norm_rows.c - the inner loops of norm.h for one level of the processor.
+ *
+ * A piece is a flat run of voxels * c elements. It is looked at in wide rows of W = lcm(c, 16)
+ * elements, so that lane l of column j always holds channel (16 j + l) mod c, whatever c is:
+ *
+ *     c = 16:  one column         c = 64:  |col 0|col 1|col 2|col 3|       c = 4:  |0123 0123 0123
+ * 0123|
+ *
+ * Each column is summed down the rows in vectors, NORM_RUN rows in float, then in double; what is
+ * left of the last wide row is added one by one.
+ */
+#include "device/isa/isa.h"
+#include "device/norm.h"
+
+#include <string.h>
+
+enum { LANES = 16, CHAINS = 4 }; /* sums of one run that do not wait for each other */
+
+typedef float v16f __attribute__((vector_size(64)));
+typedef int32_t v16i __attribute__((vector_size(64)));
+typedef uint32_t v16u __attribute__((vector_size(64)));
+typedef uint16_t v16h __attribute__((vector_size(32)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE float load1(const void *p, int64_t at, int bf16)
+{
+    float f;
+    uint32_t bits;
+    if (!bf16)
+        return ((const float *)p)[at];
+    bits = (uint32_t)((const uint16_t *)p)[at] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+INLINE void load16(v16f *out, const void *p, int64_t at, int bf16)
+{
+    if (bf16) {
+        v16h half;
+        memcpy(&half, (const uint16_t *)p + at, sizeof half);
+        v16u bits = __builtin_convertvector(half, v16u) << 16;
+        memcpy(out, &bits, sizeof *out);
+    } else {
+        memcpy(out, (const float *)p + at, sizeof *out);
+    }
+}
+
+/* One piece: where it lies and how it is read. */
+struct piece {
+    const void *g, *y;
+    const float *scale, *shift, *mean; /* scale NULL: 1 and 0 */
+    int relu, c;
+};
+
+struct column {
+    v16f scale, shift, mean;
+    v16i open; /* all ones without relu: nothing is masked */
+};
+
+static void column_tables(struct column *t, const struct piece *p, int j)
+{
+    float scale[LANES], shift[LANES], mean[LANES];
+    for (int l = 0; l < LANES; l++) {
+        int c = (j * LANES + l) % p->c;
+        scale[l] = p->scale ? p->scale[c] : 1.0f;
+        shift[l] = p->scale ? p->shift[c] : 0.0f;
+        mean[l] = p->mean[c];
+    }
+    memcpy(&t->scale, scale, sizeof scale);
+    memcpy(&t->shift, shift, sizeof shift);
+    memcpy(&t->mean, mean, sizeof mean);
+    memset(&t->open, p->relu ? 0 : 0xff, sizeof t->open);
+}
+
+/* One element of every lane into its two sums. */
+INLINE void add16(v16f *s1, v16f *s2, const struct piece *p, const struct column *t, int64_t at,
+                  int bf16)
+{
+    v16f g, y;
+    load16(&g, p->g, at, bf16);
+    load16(&y, p->y, at, bf16);
+    v16i keep = (t->scale * y + t->shift > 0.0f) | t->open, bits;
+    memcpy(&bits, &g, sizeof bits);
+    bits &= keep;
+    memcpy(&g, &bits, sizeof g);
+    *s1 += g;
+    *s2 += g * (y - t->mean);
+}
+
+/* `rows` wide rows from element `at`, W apart; at most NORM_RUN. */
+INLINE void add_run(double *sum1, double *sum2, const struct piece *p, const struct column *t,
+                    int64_t at, int64_t rows, int64_t W, int bf16)
+{
+    v16f s1[CHAINS] = {{0}}, s2[CHAINS] = {{0}};
+    int64_t r = 0;
+    for (; r + CHAINS <= rows; r += CHAINS)
+        for (int k = 0; k < CHAINS; k++)
+            add16(&s1[k], &s2[k], p, t, at + (r + k) * W, bf16);
+    for (; r < rows; r++)
+        add16(&s1[0], &s2[0], p, t, at + r * W, bf16);
+    v16f a = (s1[0] + s1[1]) + (s1[2] + s1[3]), b = (s2[0] + s2[1]) + (s2[2] + s2[3]);
+    for (int l = 0; l < LANES; l++) {
+        sum1[l] += (double)a[l];
+        sum2[l] += (double)b[l];
+    }
+}
+
+INLINE void add_column(double *sums, const struct piece *p, int j, int64_t rows, int64_t W,
+                       int bf16)
+{
+    double sum1[LANES] = {0}, sum2[LANES] = {0};
+    struct column t;
+    column_tables(&t, p, j);
+    for (int64_t r = 0; r < rows; r += NORM_RUN) {
+        int64_t n = rows - r < NORM_RUN ? rows - r : NORM_RUN;
+        add_run(sum1, sum2, p, &t, r * W + j * LANES, n, W, bf16);
+    }
+    for (int l = 0; l < LANES; l++) {
+        int c = (j * LANES + l) % p->c;
+        sums[c] += sum1[l];
+        sums[p->c + c] += sum2[l];
+    }
+}
+
+INLINE void add_rest(double *sums, const struct piece *p, int64_t from, int64_t to, int g_bf16,
+                     int y_bf16)
+{
+    for (int64_t i = from; i < to; i++) {
+        int c = (int)(i % p->c);
+        float y = load1(p->y, i, y_bf16), g = load1(p->g, i, g_bf16);
+        float u = p->scale ? p->scale[c] * y + p->shift[c] : y;
+        if (p->relu && !(u > 0.0f))
+            continue;
+        sums[c] += (double)g;
+        sums[p->c + c] += (double)(g * (y - p->mean[c]));
+    }
+}
+
+static int64_t wide_row(int c)
+{
+    int w = c;
+    while (w % LANES)
+        w += c;
+    return w;
+}
+
+static void norm_rows_sums(double *sums, const void *g, enum value_type g_type,
+                           const struct conv_source *y, const float *mean, int64_t voxels, int c)
+{
+    struct piece p = {g, y->y.data, y->scale, y->shift, mean, y->relu, c};
+    int64_t W = wide_row(c), count = voxels * c, rows = g_type == y->y.type ? count / W : 0;
+    memset(sums, 0, 2 * (size_t)c * sizeof *sums);
+    for (int j = 0; j < W / LANES; j++) {
+        if (g_type == VALUE_BF16)
+            add_column(sums, &p, j, rows, W, 1);
+        else
+            add_column(sums, &p, j, rows, W, 0);
+    }
+    add_rest(sums, &p, rows * W, count, g_type == VALUE_BF16, y->y.type == VALUE_BF16);
+}
+
+INLINE void join(float *to, const void *g, int g_bf16, const void *y, int y_bf16, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float value = load1(g, i, g_bf16);
+        to[i] += load1(y, i, y_bf16) > 0.0f ? value : 0.0f;
+    }
+}
+
+static void norm_rows_join(float *to, const void *g, enum value_type g_type, const void *y,
+                           enum value_type y_type, int relu, int64_t count)
+{
+    int g_bf16 = g_type == VALUE_BF16;
+    if (!relu)
+        for (int64_t i = 0; i < count; i++)
+            to[i] += load1(g, i, g_bf16);
+    else if (y_type == VALUE_BF16)
+        join(to, g, g_bf16, y, 1, count);
+    else if (g_bf16)
+        join(to, g, 1, y, 0, count);
+    else
+        join(to, g, 0, y, 0, count);
+}
+
+extern const struct norm_ops ISA(norm_ops);
+const struct norm_ops ISA(norm_ops) = {.sums = norm_rows_sums, .join = norm_rows_join};

@@ -1,0 +1,80 @@
+/* rows.h - the movers of the convolutions: rows of tensors through conv.h's formulas into blocks that a
+ * product can read, and blocks of results back into tensors. One table per level of the processor.
+ *
+ * Every mover works on `rows` runs of `chunk` elements that lie a stride apart on either side:
+ *
+ *     from   |chunk|......|chunk|......|chunk|        rows = 3
+ *     to     |chunk|..|chunk|..|chunk|
+ *
+ * Tables (scale, shift, bias ...) run along the chunk and are the same for every row; they must be
+ * readable up to the next multiple of 16 elements, which is how wide the loops are. A caller whose rows
+ * are short and lie side by side joins them and repeats the table (row_period()).
+ *
+ * Types are VALUE_F32 or VALUE_BF16; rounding to bf16 is to nearest even, NaN stays NaN.
+ */
+#ifndef FALX_ROWS_H
+#define FALX_ROWS_H
+
+#include "device/device.h"
+
+enum { ROW_LANES = 16 };
+
+/* Elements after which a table of c channels may be cut without a rest: the least common multiple of c
+ * and 16. */
+static inline int row_period(int c)
+{
+    int twos = c & -c;
+    return twos >= ROW_LANES ? c : c / twos * ROW_LANES;
+}
+
+/* One source of a value: max(scale*y + shift, floor). */
+struct row_source {
+    const void *y;
+    enum value_type type;
+    const float *scale, *shift;
+    float floor;       /* 0 for relu, else -infinity */
+};
+
+/* A gradient: p [scale*y + shift > floor] g + q y + r; y.y == NULL: g alone. */
+struct row_grad {
+    const void *g;
+    enum value_type type;
+    struct row_source y;
+    const float *p, *q, *r;
+};
+
+/* What happens to results on their way into a tensor. */
+struct row_store {
+    const float *bias;      /* NULL: none */
+    int accumulate;         /* 1: added to what is there */
+    const float *shift;     /* moments wanted: any number near the mean; NULL: not wanted */
+    double *sum, *square;   /* += (v - shift) and its square, v as stored */
+};
+
+struct row_ops {
+    /* to = sum over 1 or 2 sources. Strides in elements. */
+    void (*fill)(void *to, enum value_type type, int64_t to_stride, const struct row_source *from,
+                 int count, int64_t from_stride, int64_t rows, int chunk);
+    void (*grad)(void *to, enum value_type type, int64_t to_stride, const struct row_grad *from,
+                 int64_t from_stride, int64_t rows, int chunk);
+    void (*store)(void *to, enum value_type type, int64_t to_stride, const float *from,
+                  int64_t from_stride, int64_t rows, int chunk, const struct row_store *how);
+
+    /* sums[j] += element j of every row. */
+    void (*sums)(double *sums, const void *from, enum value_type type, int64_t stride, int64_t rows,
+                 int chunk);
+
+    /* Neighbours side by side: row i of `to` gets the n chunks that begin at i*step + offset[.] of
+     * `from`, in bytes. May read and write up to 64 bytes past a chunk: rows are made in order. */
+    void (*expand)(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset,
+                   int n, size_t chunk, int64_t rows);
+
+    /* to[row[i]*ld + j] = from[j*stride + i], i < n_i, j < n_j. */
+    void (*turn)(float *to, const int *row, int64_t ld, const float *from, int64_t stride, int n_i,
+                 int n_j);
+    /* to[j*stride + i] += sum over p < parts, in order, of from[p*part + row[i]*ld + j]. */
+    void (*turn_add)(float *to, int64_t stride, const float *from, const int *row, int64_t ld,
+                     int64_t part, int parts, int n_i, int n_j);
+};
+
+#endif

@@ -1,0 +1,96 @@
+/* kernels_optim.h - what happens to weights after the gradient. Part of kernels.h; see there for the
+ * form of a body.
+ *
+ * These loops do next to no arithmetic; their cost is the memory they touch. Bytes a weight:
+ *
+ *     square_sum   reads g                              4    norm of the gradient
+ *     sgd          reads w, m, g; writes w, m, g = 0   24    update; the next step finds g zeroed
+ *     adam         the same with a second moment       32
+ *     ema          reads t, s; writes t                12    averaged teacher
+ *
+ * so that a step of a network with 9.4 million weights moves 0.38 GB and nothing twice. All are
+ * element by element, without fused products: the same bits on every level of the processor.
+ */
+#ifndef FALX_KERNELS_OPTIM_H
+#define FALX_KERNELS_OPTIM_H
+
+#include "device/kernels_math.h"
+
+/* d = factor g + decay w;  m = momentum m + d;  w -= rate m;  g = 0. A moment of zeros makes the first
+ * one the gradient. */
+struct k_sgd {
+    float *w, *m, *g;
+    float rate, momentum, decay, factor;
+};
+KERNEL void k_sgd_range(const struct k_sgd *k, int64_t i0, int64_t i1)
+{
+    float *restrict w = k->w, *restrict m = k->m, *restrict g = k->g;
+    float rate = k->rate, momentum = k->momentum, decay = k->decay, factor = k->factor;
+    for (int64_t i = i0; i < i1; i++) {
+        float d = factor * g[i] + decay * w[i];
+        float moment = momentum * m[i] + d;
+        m[i] = moment;
+        w[i] = w[i] - rate * moment;
+        g[i] = 0.0f;
+    }
+}
+
+/* d = factor g + decay w;  m = beta1 m + (1 - beta1) d;  v = beta2 v + (1 - beta2) d d;
+ * w -= rate m / (sqrt(v) * scale + epsilon), where the bias corrections are in rate and scale;  g = 0. */
+struct k_adam {
+    float *w, *m, *v, *g;
+    float rate, beta1, beta2, scale, epsilon, decay, factor;
+};
+KERNEL void k_adam_range(const struct k_adam *k, int64_t i0, int64_t i1)
+{
+    float *restrict w = k->w, *restrict m = k->m, *restrict v = k->v, *restrict g = k->g;
+    float rate = k->rate, beta1 = k->beta1, beta2 = k->beta2, scale = k->scale;
+    float epsilon = k->epsilon, decay = k->decay, factor = k->factor;
+    for (int64_t i = i0; i < i1; i++) {
+        float d = factor * g[i] + decay * w[i];
+        float first = beta1 * m[i] + (1.0f - beta1) * d;
+        float second = beta2 * v[i] + (1.0f - beta2) * d * d;
+        m[i] = first;
+        v[i] = second;
+        w[i] = w[i] - rate * first / (sqrtf(second) * scale + epsilon);
+        g[i] = 0.0f;
+    }
+}
+
+/* teacher = keep teacher + take student. */
+struct k_ema {
+    float *teacher;
+    const float *student;
+    float keep, take;
+};
+KERNEL void k_ema_range(const struct k_ema *k, int64_t i0, int64_t i1)
+{
+    float *restrict teacher = k->teacher;
+    const float *restrict student = k->student;
+    float keep = k->keep, take = k->take;
+    for (int64_t i = i0; i < i1; i++)
+        teacher[i] = keep * teacher[i] + take * student[i];
+}
+
+/* sum of x^2, lane by lane. */
+struct r_square_sum {
+    const float *x;
+};
+KERNEL void r_square_sum_range(const struct r_square_sum *k, int64_t i0, int64_t i1, float *sums)
+{
+    const float *restrict x = k->x;
+    float part[REDUCE_LANES] = {0}; /* in a register: the compiler cannot know that sums is not x */
+    int64_t i = i0;
+    for (; i + REDUCE_LANES <= i1; i += REDUCE_LANES)
+        for (int j = 0; j < REDUCE_LANES; j++)
+            part[j] += x[i + j] * x[i + j];
+    for (int j = 0; i < i1; i++, j++)
+        part[j] += x[i] * x[i];
+    for (int j = 0; j < REDUCE_LANES; j++)
+        sums[j] += part[j];
+}
+
+#define KERNELS_OPTIM(X) X(sgd) X(adam) X(ema)
+#define REDUCES_OPTIM(X) X(square_sum)
+
+#endif

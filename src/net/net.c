@@ -1,0 +1,245 @@
+/* net.c - the two loops: layers forward in order, layers backward in reverse.
+ *
+ * forward of a layer:   source formula of its input -> convolution -> moments -> tables (norm.c)
+ * backward of a layer:  gradient of its view and, if it is an output, of the output
+ *                       -> sums, p, q, r (norm.c) -> convolution's backward: dx into the slot of
+ * its input (first writer overwrites, later ones add), dweight and dbias added
+ *
+ * A layer that no gradient reaches is left out, and its parameters stay untouched.
+ */
+#include <string.h>
+
+#include "net/net_int.h"
+
+/* ---- tensors of this pass -------------------------------------------------------------------- */
+
+static struct tensor shaped(const struct net *n, int item, enum value_type type, int level, int c)
+{
+    const struct net_shape *s = &n->shape;
+    struct tensor t = {.type = type,
+                       .n = n->items,
+                       .d = s->d >> level,
+                       .h = s->h >> level,
+                       .w = s->w >> level,
+                       .c = c};
+    if (item >= 0 && n->arena)
+        t.data = n->arena + n->plan.items[item].offset;
+    return t;
+}
+
+struct tensor net_layer_tensor(const struct net *n, int layer)
+{
+    const struct layer *l = &n->graph.layers[layer];
+    return shaped(n, n->run[layer].y, n->run[layer].type, l->level, l->c_out);
+}
+
+struct tensor net_slot_tensor(const struct net *n, int slot)
+{
+    const struct slot *s = &n->slots[slot];
+    if (s->layer < 0)
+        return shaped(n, s->item, VALUE_F32, 0, n->graph.values[0].c);
+    const struct layer *l = &n->graph.layers[s->layer];
+    return shaped(n, s->item, device_value_type(n->dev), l->level, l->c_out);
+}
+
+static struct tensor out_grad_tensor(const struct net *n, int layer)
+{
+    const struct layer *l = &n->graph.layers[layer];
+    return shaped(n, n->run[layer].out_grad, VALUE_F32, l->level, l->c_out);
+}
+
+struct conv_source net_source(const struct net *n, int layer)
+{
+    const struct layer *l = &n->graph.layers[layer];
+    return (struct conv_source){.y = net_layer_tensor(n, layer),
+                                .scale = n->run[layer].scale,
+                                .shift = n->run[layer].shift,
+                                .relu = l->view >= 0 && n->graph.values[l->view].relu};
+}
+
+static struct conv_in input_of(const struct net *n, int layer)
+{
+    const struct value *v = &n->graph.values[n->graph.layers[layer].input];
+    struct conv_in in = {.count = 1};
+    if (v->kind == FROM_INPUT) {
+        in.from[0].y = n->image;
+    } else if (v->kind == FROM_LAYER) {
+        in.from[0] = net_source(n, v->layer);
+    } else {
+        in.count = 2;
+        for (int k = 0; k < 2; k++)
+            in.from[k] = net_source(n, n->graph.values[v->from[k]].layer);
+    }
+    return in;
+}
+
+/* The slot that the gradient of a layer's input goes to, or -1. */
+static int input_slot(const struct net *n, int layer)
+{
+    const struct value *v = &n->graph.values[n->graph.layers[layer].input];
+    if (v->kind == FROM_INPUT)
+        return n->input_slot;
+    return n->run[v->kind == FROM_ADD ? n->graph.values[v->from[0]].layer : v->layer].slot;
+}
+
+static const float *value_of(const struct net *n, int param)
+{
+    return n->params->value + n->params->list[param].offset;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static void begin_pass(struct net *n, const struct tensor *image, const struct net_pass *pass)
+{
+    const struct net_shape *s = &n->shape;
+    CHECK(image->type == VALUE_F32 && image->c == n->graph.values[0].c);
+    CHECK(image->d == s->d && image->h == s->h && image->w == s->w && image->n >= 1);
+    CHECK(image->n == s->n || (image->n < s->n && pass->mode == NET_EVAL));
+    n->image = *image;
+    n->items = image->n;
+    n->mode = pass->mode;
+    n->fresh = 1;
+    memset(n->asked, 0, sizeof n->asked);
+    /* several networks may share the parameters: the one that has the first parameter counts */
+    if (pass->mode == NET_TRAIN && n->graph.layers[0].weight == 0)
+        n->params->batches++;
+}
+
+static void pack_weights(struct net *n)
+{
+    if (n->packed_once && n->packed == n->params->version)
+        return;
+    for (int i = 0; i < n->graph.n_layers; i++)
+        n->dev->ops->conv_pack(n->run[i].conv, value_of(n, n->graph.layers[i].weight));
+    n->packed = n->params->version;
+    n->packed_once = 1;
+}
+
+void net_forward(struct net *n, const struct tensor *image, const struct net_pass *pass)
+{
+    struct device *dev = n->dev;
+    if (dev->error.code != ERR_NONE)
+        return;
+    begin_pass(n, image, pass);
+    pack_weights(n);
+    for (int i = 0; i < n->graph.n_layers; i++) {
+        const struct layer *l = &n->graph.layers[i];
+        struct conv_in in = input_of(n, i);
+        struct tensor y = net_layer_tensor(n, i);
+        struct conv_stats stats = {n->stat_mean, n->stat_m2};
+        int wanted = l->norm && pass->mode == NET_TRAIN;
+        dev->ops->conv_forward(n->run[i].conv, &in, value_of(n, l->bias), &y,
+                               wanted ? &stats : NULL);
+        norm_tables(n, i, pass);
+    }
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* The gradient at a layer's stored output; 0 if none reached it. */
+static int gradient_of(struct net *n, int layer, struct conv_grad *out)
+{
+    const struct layer *l = &n->graph.layers[layer];
+    struct layer_run *r = &n->run[layer];
+    int from_view = r->slot >= 0 && n->slots[r->slot].written;
+    int from_output = l->output >= 0 && n->asked[l->output];
+    struct tensor view = {0};
+    *out = (struct conv_grad){.y = net_source(n, layer)};
+    if (from_view)
+        view = net_slot_tensor(n, r->slot);
+    if (from_output) {
+        out->g = out_grad_tensor(n, layer);
+        if (from_view)
+            n->dev->ops->grad_join(n->dev, &out->g, &view, &out->y);
+        out->y.relu = 0; /* the mask is in the joined gradient */
+        return 1;
+    }
+    if (from_view && r->scale) {
+        norm_backward(n, layer, &view);
+        out->p = r->p;
+        out->q = r->q;
+        out->r = r->r;
+    }
+    out->g = view;
+    return from_view;
+}
+
+static float *grad_of(struct net *n, int param)
+{
+    n->params->touched[param] = 1;
+    return n->params->grad + n->params->list[param].offset;
+}
+
+static void backward_layer(struct net *n, int i)
+{
+    const struct layer *l = &n->graph.layers[i];
+    struct conv_grad g;
+    if (!gradient_of(n, i, &g))
+        return;
+    struct conv_in in = input_of(n, i);
+    int s = input_slot(n, i), add = s >= 0 && n->slots[s].written;
+    struct tensor dx = {0};
+    if (s >= 0) {
+        dx = net_slot_tensor(n, s);
+        n->slots[s].written = 1;
+    }
+    float *dweight = grad_of(n, l->weight), *dbias = grad_of(n, l->bias);
+    if (l->norm) {
+        grad_of(n, l->gamma);
+        grad_of(n, l->beta);
+        if (n->mode == NET_TRAIN)
+            dbias = NULL; /* batch statistics take the bias out: its gradient is exactly 0 */
+    }
+    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, dweight, dbias);
+}
+
+void net_backward(struct net *n)
+{
+    CHECK(n->shape.use == NET_TRAINING);
+    if (n->dev->error.code != ERR_NONE)
+        return;
+    CHECK(
+        n->fresh); /* backward reuses the memory of what it has read: once for each forward pass */
+    n->fresh = 0;
+    for (int k = 0; k < n->n_slots; k++)
+        n->slots[k].written = 0;
+    for (int i = n->graph.n_layers - 1; i >= 0; i--)
+        backward_layer(n, i);
+    if (n->input_slot >= 0 && !n->slots[n->input_slot].written) {
+        struct tensor t = net_slot_tensor(n, n->input_slot);
+        n->dev->ops->zero(n->dev, t.data, (size_t)tensor_count(&t) * sizeof(float));
+    }
+}
+
+/* ---- what goes in and out -------------------------------------------------------------------- */
+
+static int find_output(const struct net *n, const char *name)
+{
+    int k = 0;
+    while (k < n->graph.n_outputs && strcmp(n->graph.outputs[k], name) != 0)
+        k++;
+    CHECK(k < n->graph.n_outputs);
+    return k;
+}
+
+struct tensor net_value(const struct net *n, const char *output)
+{
+    return net_layer_tensor(n, n->graph.output_layer[find_output(n, output)]);
+}
+
+struct tensor net_grad(struct net *n, const char *output)
+{
+    int k = find_output(n, output);
+    CHECK(n->shape.use == NET_TRAINING);
+    struct tensor t = out_grad_tensor(n, n->graph.output_layer[k]);
+    if (!n->asked[k])
+        n->dev->ops->zero(n->dev, t.data, (size_t)tensor_count(&t) * sizeof(float));
+    n->asked[k] = 1;
+    return t;
+}
+
+struct tensor net_input_grad(const struct net *n)
+{
+    CHECK(n->input_slot >= 0);
+    return net_slot_tensor(n, n->input_slot);
+}

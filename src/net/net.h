@@ -1,0 +1,91 @@
+/* net.h - a network: recorded once as a list of nodes, run by two loops, its memory planned at build.
+ *
+ * A definition is a function that calls the builder below; it reads like the paper:
+ *
+ *     x = net_norm_relu(b, net_conv(b, x, CONV_3, 32, "block_two.conv.0"), "block_two.conv.1");
+ *
+ * net_conv stores its raw output. net_norm_relu, net_relu, net_dropout and net_add store nothing: they are
+ * how the next convolution reads it (conv.h). net_output marks a value that leaves the network: it is
+ * float32, stays valid until the next forward, and has a gradient that losses add to.
+ *
+ * net_new makes convolution plans and a memory plan from the lifetimes of values (training keeps what
+ * backward reads; forward-only reuses at once). After that nothing is allocated.
+ */
+#ifndef FALX_NET_H
+#define FALX_NET_H
+
+#include "device/conv.h"
+#include "net/params.h"
+
+struct builder; /* what a definition talks to */
+
+struct net_definition {
+    void (*define)(struct builder *b, const struct net_definition *self);
+    int channels, classes, filters; /* of the image; with background; of the first level */
+    int rank;                       /* AUA: of the covariance factor; 0 = plain network */
+    int dropout;                    /* enum net_dropout_at */
+    int head_norm;                  /* AUA paper-text: batch norm in the projection head */
+};
+enum net_dropout_at { NET_DROPOUT_BOTH, NET_DROPOUT_BOTTLENECK, NET_DROPOUT_NONE };
+
+/* ---- builder: values are small integers ------------------------------------------------------ */
+int net_input(struct builder *b, int channels);
+int net_conv(struct builder *b, int x, enum conv_kind kind, int c_out, const char *name);
+int net_norm_relu(struct builder *b, int x, const char *name); /* batch norm eps 1e-5, momentum 0.1 */
+int net_norm(struct builder *b, int x, const char *name);
+int net_relu(struct builder *b, int x);
+int net_dropout(struct builder *b, int x, float p); /* whole channels, as Dropout3d; not on raw input */
+int net_add(struct builder *b, int x, int y);
+void net_output(struct builder *b, int x, const char *name); /* x must be a raw convolution */
+/* The parameters of a second network that lives in the same struct params (a projection head). */
+void net_declare(struct builder *b, void (*define)(struct builder *b, const struct net_definition *self),
+                 const struct net_definition *self);
+
+/* ---- definitions ----------------------------------------------------------------------------- */
+/* V-Net as published: output "logits" (classes), head out_conv.  9,448,866 parameters (1, 2, 16). */
+void vnet_define(struct builder *b, const struct net_definition *self);
+/* AUA's network: outputs "features" (16, raw out_conv), "mean", "log_cov_diag", "cov_factor".  The
+ * projection head is a second little network (projection_define) run on gathered voxels only, its
+ * parameters live in the same struct params.  9,450,260 parameters (1, 2, 16, rank 8). */
+void aua_define(struct builder *b, const struct net_definition *self);
+/* (1, 1, 1, points, 16) in, output "projection" (16) out, not yet of unit length. */
+void projection_define(struct builder *b, const struct net_definition *self);
+
+/* ---- running ---------------------------------------------------------------------------------- */
+enum net_use { NET_FORWARD_ONLY, NET_TRAINING };
+
+struct net_shape {
+    int n, d, h, w; /* d, h, w multiples of 16 for a V-Net */
+    enum net_use use;
+    int input_grad; /* 1: net_backward also leaves the gradient of the input */
+};
+
+struct net;
+int net_new(struct net **out, struct params *p, const struct net_definition *def,
+            const struct net_shape *s, struct error *e);
+void net_free(struct net *n); /* NULL is fine */
+size_t net_bytes(const struct net *n); /* of its plan: activations, gradients, packed weights */
+
+enum net_mode {
+    NET_TRAIN, /* batch statistics, running ones updated, dropout on */
+    NET_EVAL   /* running statistics, no dropout */
+};
+struct net_pass {
+    enum net_mode mode;
+    uint64_t seed, step;
+    uint32_t stream; /* RNG_DROPOUT + which network, so that student and teacher differ */
+};
+
+/* image (n, d, h, w, channels) float32 in device memory. Fewer items than planned are allowed in NET_EVAL. */
+void net_forward(struct net *n, const struct tensor *image, const struct net_pass *pass);
+/* From the gradients of the outputs to params->grad (added) and touched. Outputs whose gradient was not
+ * asked for since the forward pass send nothing back. */
+void net_backward(struct net *n);
+
+/* value: the output after net_forward. */
+struct tensor net_value(const struct net *n, const char *output);
+/* Its gradient, float32, zeroed at the first call after net_forward; asking for it makes it count. */
+struct tensor net_grad(struct net *n, const char *output);
+struct tensor net_input_grad(const struct net *n);
+
+#endif

@@ -1,0 +1,315 @@
+/* net_build.c - from a recorded graph to a network that can run: lifetimes, memory, convolution
+ * plans.
+ *
+ * Gradients between layers live in slots. A skip connection needs one slot for three values:
+ *
+ *     s ---------- + --> a --> conv      backward:  conv writes dL/da into the slot
+ *      \ down     / up                              up's layer reads it (dL/du = dL/da)
+ *       ... ---- u                                  ... down to the layer `down`, which ADDS to it
+ *                                                   s's layer reads it (dL/ds = dL/da + from below)
+ *
+ * So nothing is copied, as long as everything that reads s directly is recorded before u is, and u
+ * is read by the add alone: share_slot() checks that.
+ */
+#include "device/norm.h"
+#include "net/net_int.h"
+
+/* First and last layer that read the output of `layer`, directly or through an add; -1: none. */
+static void readers(const struct graph *g, int layer, int *first, int *last)
+{
+    *first = *last = -1;
+    for (int j = 0; j < g->n_layers; j++) {
+        const struct value *v = &g->values[g->layers[j].input];
+        int reads = v->kind == FROM_LAYER && v->layer == layer;
+        for (int k = 0; v->kind == FROM_ADD && k < 2; k++)
+            reads |= g->values[v->from[k]].layer == layer;
+        if (!reads)
+            continue;
+        *first = *first < 0 ? j : *first;
+        *last = j;
+    }
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static int new_slot(struct net *n, int layer)
+{
+    n->slots[n->n_slots] = (struct slot){.item = -1, .layer = layer};
+    return n->n_slots++;
+}
+
+static void share_slot(struct net *n, const struct value *add)
+{
+    const struct graph *g = &n->graph;
+    int a = g->values[add->from[0]].layer, b = g->values[add->from[1]].layer;
+    int u = a > b ? a : b, s = a > b ? b : a;
+    if (n->run[u].slot < 0) {
+        CHECK(n->run[s].slot < 0); /* a value is part of one add only */
+        n->run[u].slot = n->run[s].slot = new_slot(n, s);
+    }
+    CHECK(n->run[u].slot == n->run[s].slot);
+    for (int j = 0; j < g->n_layers; j++) {
+        const struct value *v = &g->values[g->layers[j].input];
+        CHECK(v->kind != FROM_LAYER || v->layer != u);
+        CHECK(v->kind != FROM_LAYER || v->layer != s || j < u);
+    }
+}
+
+static void make_slots(struct net *n)
+{
+    const struct graph *g = &n->graph;
+    for (int j = 0; j < g->n_layers; j++)
+        if (g->values[g->layers[j].input].kind == FROM_ADD)
+            share_slot(n, &g->values[g->layers[j].input]);
+    for (int i = 0; i < g->n_layers; i++)
+        if (g->layers[i].view >= 0 && n->run[i].slot < 0)
+            n->run[i].slot = new_slot(n, i);
+    if (n->shape.input_grad)
+        n->input_slot = new_slot(n, -1);
+}
+
+/* ---- lifetimes ------------------------------------------------------------------------------- */
+
+static size_t layer_bytes(const struct net *n, int layer, enum value_type type)
+{
+    struct tensor t = net_layer_tensor(n, layer);
+    return (size_t)tensor_count(&t) * value_bytes(type);
+}
+
+static void plan_layer(struct net *n, int i)
+{
+    const struct graph *g = &n->graph;
+    const struct layer *l = &g->layers[i];
+    struct layer_run *r = &n->run[i];
+    int first, last, N = g->n_layers, end = 2 * N + 1;
+    readers(g, i, &first, &last);
+    last = last < 0 ? i : last;
+    if (n->shape.use == NET_TRAINING && first >= 0) {
+        const struct value *v = &g->values[l->view];
+        last = v->norm || v->relu ? 2 * N - i : 2 * N - first;
+    }
+    r->y = plan_add(&n->plan, layer_bytes(n, i, r->type), i, l->output >= 0 ? end : last);
+    r->out_grad = -1;
+    if (n->shape.use == NET_TRAINING && l->output >= 0)
+        r->out_grad = plan_add(&n->plan, layer_bytes(n, i, VALUE_F32), N, 2 * N - i);
+}
+
+/* A slot lives from the backward pass of the last layer that reads the value to that of the first
+ * layer whose value it is. */
+static void plan_slot(struct net *n, int k)
+{
+    const struct graph *g = &n->graph;
+    int first, last, N = g->n_layers, reader = 0;
+    struct slot *s = &n->slots[k];
+    if (s->layer < 0) { /* the input: to the end, for net_input_grad */
+        for (int j = 0; j < N; j++)
+            reader = g->values[g->layers[j].input].kind == FROM_INPUT ? j : reader;
+        struct tensor t = net_slot_tensor(n, k);
+        size_t bytes = (size_t)tensor_count(&t) * sizeof(float);
+        s->item = plan_add(&n->plan, bytes, 2 * N - reader, 2 * N + 1);
+        return;
+    }
+    readers(g, s->layer, &first, &last);
+    s->item = plan_add(&n->plan, layer_bytes(n, s->layer, device_value_type(n->dev)), 2 * N - last,
+                       2 * N - s->layer);
+}
+
+/* ---- tables and convolutions ----------------------------------------------------------------- */
+
+static int has_table(const struct graph *g, int layer)
+{
+    const struct layer *l = &g->layers[layer];
+    return l->view >= 0 && (g->values[l->view].norm || g->values[l->view].dropout > 0);
+}
+
+/* Hands out pieces of the three blocks of tables; with the blocks NULL it only counts. */
+struct share {
+    float *tables, *drops;
+    double *host;
+    int64_t n_tables, n_drops, n_host;
+};
+
+static float *take(float *block, int64_t *used, int64_t count)
+{
+    float *p = block ? block + *used : NULL;
+    *used += count;
+    return p;
+}
+
+static void share_tables(struct net *n, struct share *s)
+{
+    const struct graph *g = &n->graph;
+    for (int i = 0; i < g->n_layers; i++) {
+        struct layer_run *r = &n->run[i];
+        int c = g->layers[i].c_out;
+        int64_t nc = (int64_t)n->shape.n * c;
+        if (!has_table(g, i))
+            continue;
+        r->scale = take(s->tables, &s->n_tables, nc);
+        r->shift = take(s->tables, &s->n_tables, nc);
+        if (n->shape.use == NET_TRAINING) {
+            r->p = take(s->tables, &s->n_tables, nc);
+            r->q = take(s->tables, &s->n_tables, nc);
+            r->r = take(s->tables, &s->n_tables, nc);
+            r->center = take(s->tables, &s->n_tables, c);
+        }
+        if (g->values[g->layers[i].view].dropout > 0)
+            r->drop = take(s->drops, &s->n_drops, nc);
+        r->mean = s->host ? s->host + s->n_host : NULL;
+        r->rstd = s->host ? s->host + s->n_host + c : NULL;
+        s->n_host += 2 * c;
+    }
+}
+
+static int make_tables(struct net *n, struct error *e)
+{
+    struct share s = {0};
+    int widest = 1, items = n->shape.n;
+    for (int i = 0; i < n->graph.n_layers; i++)
+        widest = n->graph.layers[i].c_out > widest ? n->graph.layers[i].c_out : widest;
+    share_tables(n, &s);
+    n->table_floats = s.n_tables;
+    n->tables = n->dev->ops->alloc(n->dev, (size_t)s.n_tables * sizeof(float));
+    n->drops = mem_alloc(e, (size_t)s.n_drops, sizeof(float));
+    n->host = mem_alloc(e, (size_t)s.n_host, sizeof(double));
+    n->stat_mean = mem_alloc(e, (size_t)widest, sizeof(double));
+    n->stat_m2 = mem_alloc(e, (size_t)widest, sizeof(double));
+    n->sums = mem_alloc(e, norm_sums_count(items, widest), sizeof(double));
+    n->stage = mem_alloc(e, 5 * (size_t)items * (size_t)widest, sizeof(float));
+    if (!n->drops || !n->host || !n->stat_mean || !n->stat_m2 || !n->sums || !n->stage)
+        return -1;
+    if (device_check(n->dev, e) < 0)
+        return -1;
+    s = (struct share){.tables = n->tables, .drops = n->drops, .host = n->host};
+    share_tables(n, &s);
+    return 0;
+}
+
+static int make_conv(struct net *n, int i, struct error *e)
+{
+    const struct graph *g = &n->graph;
+    const struct layer *l = &g->layers[i];
+    const struct value *v = &g->values[l->input];
+    struct conv_shape s = {.kind = l->kind,
+                           .n = n->shape.n,
+                           .d = n->shape.d >> l->level_in,
+                           .h = n->shape.h >> l->level_in,
+                           .w = n->shape.w >> l->level_in,
+                           .c_in = l->c_in,
+                           .c_out = l->c_out,
+                           .out = n->run[i].type,
+                           .training = n->shape.use == NET_TRAINING};
+    if (v->kind == FROM_INPUT) {
+        s.in = VALUE_F32;
+        s.input_grad = n->input_slot >= 0;
+    } else {
+        const struct value *a = v->kind == FROM_ADD ? &g->values[v->from[0]] : v;
+        const struct value *b = v->kind == FROM_ADD ? &g->values[v->from[1]] : v;
+        CHECK(n->run[a->layer].type == n->run[b->layer].type);
+        s.in = n->run[a->layer].type;
+        s.input_grad = s.training;
+    }
+    n->run[i].conv = n->dev->ops->conv_new(n->dev, &s);
+    return device_check(n->dev, e);
+}
+
+/* ---- making and freeing ---------------------------------------------------------------------- */
+
+static int check_shape(struct net *n, struct error *e)
+{
+    const struct net_shape *s = &n->shape;
+    int step = 1 << n->graph.max_level;
+    if (s->n < 1 || s->d < 1 || s->h < 1 || s->w < 1)
+        return fail(e, ERR_CONFIG, NULL, "a network needs at least one voxel");
+    if (s->d % step || s->h % step || s->w % step)
+        return fail(e, ERR_CONFIG, NULL, "the patch %dx%dx%d must be made of multiples of %d", s->d,
+                    s->h, s->w, step);
+    if (s->use == NET_TRAINING && !n->params->grad)
+        return fail(e, ERR_INTERNAL, NULL, "training needs parameters with a gradient");
+    return 0;
+}
+
+static void start_runs(struct net *n)
+{
+    const struct graph *g = &n->graph;
+    n->items = n->shape.n;
+    n->input_slot = -1;
+    for (int i = 0; i < g->n_layers; i++) {
+        const struct layer *l = &g->layers[i];
+        n->run[i].slot = -1;
+        n->run[i].type = l->output >= 0 ? VALUE_F32 : device_value_type(n->dev);
+        /* an output that is also read joins two gradients (grad_join): no tables there */
+        CHECK(l->output < 0 || !has_table(g, i));
+    }
+}
+
+void net_plan(struct net *n)
+{
+    start_runs(n);
+    if (n->shape.use == NET_TRAINING)
+        make_slots(n);
+    for (int i = 0; i < n->graph.n_layers; i++)
+        plan_layer(n, i);
+    for (int k = 0; k < n->n_slots; k++)
+        plan_slot(n, k);
+    plan_place(&n->plan);
+}
+
+static int build(struct net *n, struct error *e)
+{
+    net_plan(n);
+    n->arena = n->dev->ops->alloc(n->dev, n->plan.bytes);
+    if (make_tables(n, e) < 0)
+        return -1;
+    for (int i = 0; i < n->graph.n_layers; i++)
+        if (make_conv(n, i, e) < 0)
+            return -1;
+    return 0;
+}
+
+int net_new(struct net **out, struct params *p, const struct net_definition *def,
+            const struct net_shape *s, struct error *e)
+{
+    struct net *n = mem_alloc(e, 1, sizeof *n);
+    if (!n)
+        return -1;
+    n->params = p;
+    n->dev = p->dev;
+    n->shape = *s;
+    if (graph_record(&n->graph, def, p, NULL, NULL, e) < 0 || check_shape(n, e) < 0 ||
+        build(n, e) < 0) {
+        net_free(n);
+        return -1;
+    }
+    *out = n;
+    return 0;
+}
+
+void net_free(struct net *n)
+{
+    if (!n)
+        return;
+    const struct device_ops *ops = n->dev->ops;
+    for (int i = 0; i < n->graph.n_layers; i++)
+        if (n->run[i].conv)
+            ops->conv_free(n->run[i].conv);
+    ops->free(n->dev, n->arena);
+    ops->free(n->dev, n->tables);
+    mem_free(n->drops);
+    mem_free(n->host);
+    mem_free(n->stat_mean);
+    mem_free(n->stat_m2);
+    mem_free(n->sums);
+    mem_free(n->stage);
+    mem_free(n);
+}
+
+/* Packed weights are the convolutions' own; counted as one copy per direction in the value type. */
+size_t net_bytes(const struct net *n)
+{
+    size_t weights = 0, copies = n->shape.use == NET_TRAINING ? 2 : 1;
+    for (int i = 0; i < n->graph.n_layers; i++)
+        weights += (size_t)n->params->list[n->graph.layers[i].weight].count;
+    return n->plan.bytes + (size_t)n->table_floats * sizeof(float) +
+           weights * copies * value_bytes(device_value_type(n->dev));
+}

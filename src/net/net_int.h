@@ -1,0 +1,139 @@
+/* net_int.h - inside of src/net: the recorded graph, the memory plan, the network that runs.
+ *
+ *     define()  --build.c-->  struct graph  --net_build.c-->  struct net  --net.c-->  forward, backward
+ *                                                 plan.c: where each buffer lies
+ *                                                 norm.c: tables scale, shift and p, q, r
+ *
+ * Only convolutions are layers. Everything else a definition says (norm, relu, dropout, add) becomes the
+ * way a layer's stored output is read, its "view"; a layer has one view, and may be an output besides.
+ *
+ * Time, for lifetimes: layer i of N runs at i, losses at N, backward of layer i at 2N-i, the next
+ * forward pass begins at 2N+1.
+ */
+#ifndef FALX_NET_INT_H
+#define FALX_NET_INT_H
+
+#include "net/net.h"
+
+enum {
+    NET_LAYERS = 128, /* a V-Net has 30, one with three decoders 58 */
+    NET_VALUES = 4 * NET_LAYERS,
+    NET_OUTPUTS = 8
+};
+
+enum value_kind { FROM_INPUT, FROM_LAYER, FROM_ADD };
+
+/* What the builder's small integers stand for. */
+struct value {
+    enum value_kind kind;
+    int c, level;    /* channels; times that d, h, w were halved */
+    int layer;       /* FROM_LAYER: whose output, read with norm, relu and dropout as below */
+    int norm, relu;
+    float dropout;
+    int from[2];     /* FROM_ADD: two FROM_LAYER values */
+};
+
+struct layer {
+    enum conv_kind kind;
+    int input;                    /* value */
+    int c_in, c_out;
+    int level_in, level;          /* of input and output */
+    int view;                     /* the value it is read as; -1: by nobody */
+    int output;                   /* number of the output it is, or -1 */
+    int weight, bias;             /* params->list */
+    int norm;                     /* 1: gamma, beta, mean, var are set */
+    int gamma, beta, mean, var;
+};
+
+struct graph {
+    struct value values[NET_VALUES];
+    struct layer layers[NET_LAYERS];
+    const char *outputs[NET_OUTPUTS]; /* names, those of the definition */
+    int output_layer[NET_OUTPUTS];
+    int n_values, n_layers, n_outputs;
+    int max_level;
+};
+
+/* Runs a definition. params given: names are looked up there. params NULL: parameters are appended to
+ * *list (mem_free) in order of definition. */
+int graph_record(struct graph *g, const struct net_definition *def, const struct params *params,
+                 struct param **list, int *n_list, struct error *e);
+
+/* ---- memory plan ----------------------------------------------------------------------------- */
+struct plan_item {
+    size_t bytes;
+    int first, last; /* alive from first to last, both included */
+    size_t offset;   /* result, a multiple of PLAN_ALIGN */
+};
+enum { PLAN_ALIGN = 64, PLAN_ITEMS = 3 * NET_LAYERS + 2 };
+struct plan {
+    struct plan_item items[PLAN_ITEMS];
+    int n;
+    size_t bytes; /* of the arena */
+};
+int plan_add(struct plan *p, size_t bytes, int first, int last); /* its number */
+void plan_place(struct plan *p);
+
+/* ---- the network that runs ------------------------------------------------------------------- */
+/* A gradient between layers. The two operands of an add share one (see net_build.c). */
+struct slot {
+    int item;        /* of the plan */
+    int layer;       /* whose shape it has; -1: the input */
+    int written;     /* in this backward pass */
+};
+
+/* What a layer has beside its entry in the graph. */
+struct layer_run {
+    struct conv *conv;
+    int y, out_grad;                  /* items of the plan; out_grad -1: none */
+    int slot;                         /* gradient of its view, -1: none */
+    enum value_type type;             /* of y */
+    float *scale, *shift, *p, *q, *r; /* (n, c) device; NULL if read as it is */
+    float *center;                    /* (c) device: mean as float */
+    double *mean, *rstd;              /* (c) host, of the last forward pass */
+    float *drop;                      /* (n, c) host: 0 or 1/(1-p); NULL without dropout */
+};
+
+struct net {
+    struct graph graph;
+    struct params *params; /* borrowed */
+    struct device *dev;    /* borrowed */
+    struct net_shape shape;
+    struct plan plan;
+    struct layer_run run[NET_LAYERS];
+    struct slot slots[NET_LAYERS + 1];
+    int n_slots, input_slot;      /* input_slot -1: none */
+    unsigned char *arena;         /* device */
+    float *tables;                /* device: all scale, shift, p, q, r, center */
+    double *host;                 /* mean and rstd of all layers */
+    float *drops;
+    double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
+    double *sums;                 /* norm_sums_count(n, widest) */
+    float *stage;                 /* (5, n, widest) floats on their way to or from the device */
+    int64_t table_floats;
+    uint64_t packed;              /* version of the weights that were packed */
+    int packed_once;
+
+    /* the pass at hand */
+    struct tensor image;
+    int items;                    /* n of this pass */
+    enum net_mode mode;
+    int fresh;                    /* 1: forward done, backward not yet */
+    unsigned char asked[NET_OUTPUTS];
+};
+
+/* Slots, lifetimes and places of a net whose graph, params, dev and shape are set; allocates nothing. */
+void net_plan(struct net *n);
+
+struct tensor net_layer_tensor(const struct net *n, int layer); /* y */
+struct tensor net_slot_tensor(const struct net *n, int slot);
+/* How layer l's output is read by the next convolution, with the tables of this pass. */
+struct conv_source net_source(const struct net *n, int layer);
+
+/* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
+ * the running statistics are moved. */
+void norm_tables(struct net *n, int layer, const struct net_pass *pass);
+/* Gradients of gamma and beta, and p, q, r, from the gradient of the view. */
+void norm_backward(struct net *n, int layer, const struct tensor *g);
+
+#endif

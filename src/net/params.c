@@ -1,0 +1,135 @@
+/* params.c - the block of named numbers behind a network; see params.h for its layout. */
+#include "net/params.h"
+
+#include <string.h>
+
+#include "base/rng.h"
+#include "net/net_int.h"
+
+static int is_trainable(const struct param *p)
+{
+    return p->kind != PARAM_MEAN && p->kind != PARAM_VAR;
+}
+
+/* Trainable ones first, both parts in their order; offsets follow. */
+static int arrange(struct params *p, const struct param *from, int n, struct error *e)
+{
+    p->list = mem_alloc(e, (size_t)n, sizeof *p->list);
+    if (!p->list)
+        return -1;
+    for (int part = 0; part < 2; part++) {
+        for (int i = 0; i < n; i++) {
+            if (is_trainable(&from[i]) == part)
+                continue;
+            struct param *to = &p->list[p->n++];
+            *to = from[i];
+            to->offset = p->count;
+            p->count += to->count;
+        }
+        if (part == 0) {
+            p->n_trainable = p->n;
+            p->trainable_count = p->count;
+        }
+    }
+    return 0;
+}
+
+static int allocate(struct params *p, enum params_grad grad, struct error *e)
+{
+    struct device *dev = p->dev;
+    p->touched = mem_alloc(e, (size_t)p->n_trainable, 1);
+    if (!p->touched)
+        return -1;
+    p->value = dev->ops->alloc(dev, (size_t)p->count * sizeof(float));
+    if (grad == PARAMS_WITH_GRAD)
+        p->grad = dev->ops->alloc(dev, (size_t)p->trainable_count * sizeof(float));
+    return device_check(dev, e);
+}
+
+int params_new(struct params **out, struct device *dev, const struct net_definition *def,
+               enum params_grad grad, struct error *e)
+{
+    struct param *list = NULL;
+    int n = 0, rc = -1;
+    struct graph *graph = mem_alloc(e, 1, sizeof *graph);
+    struct params *p = mem_alloc(e, 1, sizeof *p);
+    if (p)
+        p->dev = dev;
+    if (!graph || !p)
+        goto out;
+    p->version = 1;
+    if (graph_record(graph, def, NULL, &list, &n, e) < 0 || arrange(p, list, n, e) < 0 ||
+        allocate(p, grad, e) < 0)
+        goto out;
+    *out = p;
+    p = NULL;
+    rc = 0;
+out:
+    params_free(p);
+    mem_free(list);
+    mem_free(graph);
+    return rc;
+}
+
+void params_free(struct params *p)
+{
+    if (!p)
+        return;
+    p->dev->ops->free(p->dev, p->value);
+    p->dev->ops->free(p->dev, p->grad);
+    mem_free(p->touched);
+    mem_free(p->list);
+    mem_free(p);
+}
+
+/* Number i of parameter k: a quarter of Philox block k * 2^40 + i/4, as (2u - 1) * bound, u
+ * uniform. */
+static float initial(const struct param *p, int k, int64_t i, uint64_t seed, uint64_t salt)
+{
+    if (p->bound == 0)
+        return p->kind == PARAM_GAMMA || p->kind == PARAM_VAR ? 1.0f : 0.0f;
+    struct rng_block b = rng_block(seed, salt, RNG_INIT, ((uint64_t)k << 40) + (uint64_t)i / 4);
+    float u = ((float)(b.v[i % 4] >> 9) + 0.5f) * (1.0f / 8388608.0f);
+    return (2.0f * u - 1.0f) * p->bound;
+}
+
+void params_init(struct params *p, uint64_t seed, uint64_t salt)
+{
+    enum { CHUNK = 4096 };
+    float chunk[CHUNK];
+    for (int k = 0; k < p->n; k++) {
+        const struct param *q = &p->list[k];
+        for (int64_t at = 0; at < q->count; at += CHUNK) {
+            int64_t n = q->count - at < CHUNK ? q->count - at : CHUNK;
+            for (int64_t i = 0; i < n; i++)
+                chunk[i] = initial(q, k, at + i, seed, salt);
+            p->dev->ops->upload(p->dev, p->value + q->offset + at, chunk,
+                                (size_t)n * sizeof *chunk);
+        }
+    }
+    p->batches = 0;
+    p->version++;
+}
+
+void params_copy(struct params *to, const struct params *from)
+{
+    CHECK(to->count == from->count && to->n == from->n && to->dev == from->dev);
+    to->dev->ops->copy(to->dev, to->value, from->value, (size_t)to->count * sizeof(float));
+    to->batches = from->batches;
+    to->version++;
+}
+
+void params_zero_grad(struct params *p)
+{
+    CHECK(p->grad);
+    p->dev->ops->zero(p->dev, p->grad, (size_t)p->trainable_count * sizeof(float));
+    memset(p->touched, 0, (size_t)p->n_trainable);
+}
+
+const struct param *params_find(const struct params *p, const char *name)
+{
+    for (int i = 0; i < p->n; i++)
+        if (!strcmp(p->list[i].name, name))
+            return &p->list[i];
+    return NULL;
+}

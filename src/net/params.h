@@ -1,0 +1,51 @@
+/* params.h - the named numbers of one network: weights in one block, statistics in another.
+ *
+ * Made from a network's definition (net.h), so names, shapes, initialisation, checkpoints, optimiser and
+ * parameter count all come from one place. A teacher, a frozen copy or a second shape of the same
+ * network is another `struct params`, or another `struct net` on the same one.
+ *
+ *     value:  [ trainable: weights, biases, gammas, betas | buffers: running_mean, running_var ]
+ *     grad:   [ the same trainable part                   ]
+ */
+#ifndef FALX_PARAMS_H
+#define FALX_PARAMS_H
+
+#include "base/base.h"
+#include "device/device.h"
+
+enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_GAMMA, PARAM_BETA, PARAM_MEAN, PARAM_VAR };
+
+struct param {
+    char name[64];     /* as in the PyTorch state dict: "block_one.conv.0.weight" */
+    enum param_kind kind;
+    int dims[5], n_dims;
+    int64_t offset, count; /* in floats, from the start of value (and of grad) */
+    float bound;       /* initialised uniformly in (-bound, bound); 0: constant (gamma, var 1, else 0) */
+};
+
+struct params {
+    struct device *dev;      /* borrowed */
+    struct param *list;      /* trainable ones first, both parts in order of definition */
+    int n, n_trainable;
+    int64_t trainable_count, count; /* floats: of the first part, of all */
+    float *value;            /* (count) device memory */
+    float *grad;             /* (trainable_count) device memory; NULL for teachers and frozen copies */
+    unsigned char *touched;  /* (n_trainable) host: got a gradient since the last params_zero_grad */
+    int64_t batches;         /* training forward passes so far: PyTorch's num_batches_tracked */
+    uint64_t version;        /* raised by whoever changes value; nets repack weights when it moved */
+};
+
+enum params_grad { PARAMS_NO_GRAD, PARAMS_WITH_GRAD };
+
+struct net_definition;
+int params_new(struct params **out, struct device *dev, const struct net_definition *def,
+               enum params_grad grad, struct error *e);
+void params_free(struct params *p); /* NULL is fine */
+/* PyTorch's default initialisation from (seed, salt): number i of parameter k is a pure function of them. */
+void params_init(struct params *p, uint64_t seed, uint64_t salt);
+/* Values, buffers and batches; the two must have the same definition. */
+void params_copy(struct params *to, const struct params *from);
+void params_zero_grad(struct params *p);
+const struct param *params_find(const struct params *p, const char *name); /* NULL: none */
+
+#endif

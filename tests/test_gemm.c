@@ -1,0 +1,303 @@
+/* test_gemm.c - the products of gemm.h at every level this machine has, against a loop in double.
+ *
+ * Operands of the bf16 tables are rounded first and the oracle multiplies the rounded numbers, so
+ * what is measured is the product alone. A is a block as convolutions use it: rows may overlap
+ * (lda < k), and every segment begins elsewhere. Behind C (each row of it) and D lie sentinels that
+ * must survive; D starts with numbers of its own that must still be in the sum.
+ */
+#include <math.h>
+
+#include "base/rng.h"
+#include "device/isa/levels.h"
+#include "test.h"
+
+static const char *const level_names[] = {"base", "avx2", "avx512", "amx"};
+
+enum { SENTINELS = 64 };
+static const float SENTINEL = 12345.5f;
+
+struct problem {
+    struct gemm_shape shape;
+    int64_t m, lda, ldy, ldc, reach;
+    int64_t offset[GEMM_MAX_SEGMENTS];
+    float *a, *b, *y; /* what the table sees, as float */
+    void *a_in, *y_in;/* the same as elements of the table */
+};
+
+/* To the nearest bf16, ties to even, as a float. */
+static float rounded(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    u = (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+static float *numbers(struct rng *r, int64_t count, int64_t room, int bf16)
+{
+    float *p = mem_alloc(NULL, (size_t)room, sizeof *p);
+    assert_non_null(p);
+    for (int64_t i = 0; i < count; i++) {
+        float x = rng_normal(r);
+        p[i] = bf16 ? rounded(x) : x;
+    }
+    return p;
+}
+
+/* The upper halves of floats if elements have 2 bytes, else a copy. */
+static void *elements(const float *from, int64_t count, int element_bytes)
+{
+    char *out = mem_alloc(NULL, (size_t)count, (size_t)element_bytes);
+    assert_non_null(out);
+    for (int64_t i = 0; i < count; i++)
+        memcpy(out + i * element_bytes, (const char *)(from + i) + (4 - element_bytes),
+               (size_t)element_bytes);
+    return out;
+}
+
+/* What lies in A from the end of the last segment on is finite, not zero: it must not count. */
+static void problem_make(struct problem *p, const struct gemm_ops *ops, uint64_t number)
+{
+    struct rng r = rng_start(3, number, RNG_TEST, 0);
+    int bf16 = ops->element_bytes == 2;
+    p->reach = 0;
+    for (int s = 0; s < p->shape.n_segments; s++) {
+        p->offset[s] = s * 2 * p->lda + (s % 3) * 7;
+        int64_t end = p->offset[s] + (p->m - 1) * p->lda + p->shape.k;
+        p->reach = end > p->reach ? end : p->reach;
+    }
+    int64_t room = p->reach + GEMM_SLACK, steps = (int64_t)p->shape.n_segments * p->shape.k;
+    p->a = numbers(&r, room, room, bf16);
+    p->b = numbers(&r, steps * p->shape.n, steps * p->shape.n, bf16);
+    p->y = numbers(&r, (p->m - 1) * p->ldy + p->shape.n, (p->m - 1) * p->ldy + p->shape.n, bf16);
+    p->a_in = elements(p->a, room, ops->element_bytes);
+    p->y_in = elements(p->y, (p->m - 1) * p->ldy + p->shape.n, ops->element_bytes);
+}
+
+static void problem_free(struct problem *p)
+{
+    mem_free(p->a);
+    mem_free(p->b);
+    mem_free(p->y);
+    mem_free(p->a_in);
+    mem_free(p->y_in);
+}
+
+static float *sentinels(int64_t count)
+{
+    float *p = mem_alloc(NULL, (size_t)count + SENTINELS, sizeof *p);
+    assert_non_null(p);
+    for (int64_t i = 0; i < count + SENTINELS; i++)
+        p[i] = SENTINEL;
+    return p;
+}
+
+static void sentinels_check(const float *p, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        assert_true(p[i] == SENTINEL);
+}
+
+/* Mean squared error over mean square. */
+struct nmse {
+    double error, square;
+};
+
+static void nmse_add(struct nmse *e, double got, double want)
+{
+    e->error += (got - want) * (got - want);
+    e->square += want * want;
+}
+
+static void nmse_check(const struct nmse *e, const struct problem *p, const struct gemm_ops *ops,
+                       const char *what)
+{
+    double limit = ops->element_bytes == 2 ? 1e-10 : 1e-12;
+    if (!(e->error <= limit * e->square) || e->square == 0)
+        test_fail("%s, %s: segments %d k %d n %d m %d lda %d: NMSE %g", ops->name, what,
+                  p->shape.n_segments, p->shape.k, p->shape.n, (int)p->m, (int)p->lda,
+                  e->error / e->square);
+}
+
+static void check_forward(const struct problem *p, const struct gemm_ops *ops)
+{
+    const struct gemm_shape *s = &p->shape;
+    size_t bytes = ops->pack_bytes(s);
+    void *packed = mem_alloc(NULL, bytes, 1);
+    assert_non_null(packed);
+    ops->pack(packed, p->b, s);
+    float *c = sentinels(p->m * p->ldc);
+    ops->forward(c, p->ldc, p->a_in, p->lda, p->offset, packed, s, p->m);
+    struct nmse e = {0, 0};
+    for (int64_t m = 0; m < p->m; m++) {
+        for (int j = 0; j < s->n; j++) {
+            double sum = 0;
+            for (int i = 0; i < s->n_segments; i++)
+                for (int k = 0; k < s->k; k++)
+                    sum += (double)p->a[m * p->lda + p->offset[i] + k] *
+                           (double)p->b[((int64_t)i * s->k + k) * s->n + j];
+            nmse_add(&e, (double)c[m * p->ldc + j], sum);
+        }
+        sentinels_check(c + m * p->ldc + s->n, p->ldc - s->n);
+    }
+    sentinels_check(c + p->m * p->ldc, SENTINELS);
+    nmse_check(&e, p, ops, "forward");
+    mem_free(c);
+    mem_free(packed);
+}
+
+static void check_weights(const struct problem *p, const struct gemm_ops *ops)
+{
+    const struct gemm_shape *s = &p->shape;
+    int64_t steps = (int64_t)s->n_segments * s->k;
+    void *scratch = mem_alloc(NULL, ops->weights_scratch(s, p->lda, p->m, p->reach), 1);
+    float *d = sentinels(steps * s->n);
+    assert_non_null(scratch);
+    for (int64_t i = 0; i < steps * s->n; i++)
+        d[i] = (float)(i % 5 - 2);
+    ops->weights(d, p->a_in, p->lda, p->offset, p->y_in, p->ldy, s, p->m, p->reach, scratch);
+    struct nmse e = {0, 0};
+    for (int64_t i = 0; i < steps; i++) {
+        const float *a = p->a + p->offset[i / s->k] + i % s->k;
+        for (int j = 0; j < s->n; j++) {
+            double sum = (double)((i * s->n + j) % 5 - 2);
+            for (int64_t m = 0; m < p->m; m++)
+                sum += (double)a[m * p->lda] * (double)p->y[m * p->ldy + j];
+            nmse_add(&e, (double)d[i * s->n + j], sum);
+        }
+    }
+    sentinels_check(d + steps * s->n, SENTINELS);
+    nmse_check(&e, p, ops, "weights");
+    mem_free(d);
+    mem_free(scratch);
+}
+
+static void check_problem(struct problem *p, uint64_t number)
+{
+    for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
+        const struct isa_ops *level = isa_level(level_names[l]);
+        for (int t = 0; level && t < 2; t++) {
+            const struct gemm_ops *ops = t ? level->bf16 : level->f32;
+            if (!ops)
+                continue;
+            problem_make(p, ops, number);
+            check_forward(p, ops);
+            check_weights(p, ops);
+            problem_free(p);
+        }
+    }
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+/* Every pair of length and width, with heights and strides that go round. */
+static void test_shapes(void **state)
+{
+    static const int ks[] = {1, 2, 3, 4, 16, 27, 32, 48, 50, 96};
+    static const int ns[] = {1, 2, 3, 5, 16, 17, 20, 32, 40, 64};
+    (void)state;
+    uint64_t number = 0;
+    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+        for (size_t j = 0; j < sizeof ns / sizeof *ns; j++, number++) {
+            struct problem p = {.shape = {number % 2 ? 9 : 1, ks[i], ns[j]}};
+            p.m = 1 + (int64_t)(number * 37 % 60);
+            p.lda = number % 3 == 0 ? ks[i] : number % 3 == 1 ? ks[i] + 5 : (ks[i] + 2) / 3;
+            p.ldy = ns[j] + (number % 4 == 3 ? 3 : 0);
+            p.ldc = ns[j] + (number % 4 > 1 ? 9 : 0);
+            check_problem(&p, number);
+        }
+    }
+}
+
+/* Every number of rows, so every way to cut them. */
+static void test_heights(void **state)
+{
+    static const int ns[] = {3, 16, 32, 48};
+    (void)state;
+    for (int m = 1; m <= 100; m++) {
+        struct problem p = {.shape = {m % 5 == 0 ? 9 : 1, 1 + m % 12, ns[m % 4]}};
+        p.m = m;
+        p.lda = p.shape.k;
+        p.ldy = p.ldc = p.shape.n;
+        check_problem(&p, 1000 + (uint64_t)m);
+    }
+}
+
+/* A layer as deep ones are: wide, 3x3x3, rows that overlap. */
+static void test_convolution(void **state)
+{
+    static const struct {
+        int c, n, m;
+    } layers[] = {{1, 16, 70}, {16, 16, 66}, {32, 32, 33}, {20, 256, 19}};
+    (void)state;
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        struct problem p = {.shape = {9, 3 * layers[i].c, layers[i].n}};
+        p.m = layers[i].m;
+        p.lda = layers[i].c;
+        p.ldy = p.ldc = p.shape.n;
+        check_problem(&p, 2000 + i);
+    }
+}
+
+/* A row of C is the same numbers, to the bit, whatever rows are made beside it. */
+static void test_cutting(void **state)
+{
+    enum { M = 61, N = 40, K = 27 };
+    static float whole[M * N], part[M * N];
+    (void)state;
+    for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
+        const struct isa_ops *level = isa_level(level_names[l]);
+        for (int t = 0; level && t < 2; t++) {
+            const struct gemm_ops *ops = t ? level->bf16 : level->f32;
+            if (!ops)
+                continue;
+            struct problem p = {.shape = {9, K, N}, .m = M, .lda = 9, .ldy = N, .ldc = N};
+            problem_make(&p, ops, 3000);
+            void *packed = mem_alloc(NULL, ops->pack_bytes(&p.shape), 1);
+            assert_non_null(packed);
+            ops->pack(packed, p.b, &p.shape);
+            ops->forward(whole, N, p.a_in, p.lda, p.offset, packed, &p.shape, M);
+            for (int m = 0, rows = 1; m < M; m += rows, rows = rows % 7 + 1) {
+                rows = rows < M - m ? rows : M - m;
+                const char *a = (const char *)p.a_in + m * p.lda * ops->element_bytes;
+                ops->forward(part + m * N, N, a, p.lda, p.offset, packed, &p.shape, rows);
+            }
+            assert_memory_equal(whole, part, sizeof whole);
+            mem_free(packed);
+            problem_free(&p);
+        }
+    }
+}
+
+static void test_levels(void **state)
+{
+    (void)state;
+    assert_non_null(isa_level("base"));
+    assert_null(isa_level("sse9"));
+    assert_null(isa_level(""));
+    assert_ptr_equal(isa_level(NULL), isa_level(isa_best_name()));
+    int seen = 1; /* the levels that run here are the first ones */
+    for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
+        const struct isa_ops *level = isa_level(level_names[l]);
+        assert_true(seen || !level);
+        seen = level != NULL;
+        if (!level) {
+            print_message("level %s: not on this machine\n", level_names[l]);
+            continue;
+        }
+        assert_int_equal(level->f32->element_bytes, 4);
+        assert_true(text_starts_with(level->f32->name, level_names[l]));
+        assert_true(!level->bf16 || level->bf16->element_bytes == 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_levels),      cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_heights),     cmocka_unit_test(test_convolution),
+        cmocka_unit_test(test_cutting),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
