@@ -1,0 +1,9 @@
+/* methods.c - the list of methods: a new one is a file of its own and a line here. */
+#include "method/parts.h"
+
+const struct method *const methods[] = {
+    &method_supervised,
+    &method_copypaste,
+    &method_aua,
+    NULL,
+};

@@ -1,0 +1,66 @@
+/* parts.c - see parts.h. */
+#include <string.h>
+
+#include "method/parts.h"
+
+struct net_definition part_definition(const struct trainer *t)
+{
+    struct net_definition d = {.define = vnet_define, .channels = t->store->channels,
+                               .classes = t->store->n_classes, .filters = (int)t->set->filters,
+                               .dropout = t->set->dropout};
+    return d;
+}
+
+struct net_pass part_pass(const struct trainer *t, enum net_mode mode, int number)
+{
+    struct net_pass p = {.mode = mode, .seed = (uint64_t)t->set->seed, .step = t->draw,
+                         .stream = RNG_DROPOUT + (uint32_t)number};
+    return p;
+}
+
+void part_target(struct trainer *t, const char *model)
+{
+    t->target = (int)(trainer_find(t, model) - t->models);
+}
+
+struct tensor part_like(const struct tensor *like, int n, int c, enum value_type type)
+{
+    struct tensor x = *like;
+    x.data = NULL;
+    x.n = n;
+    x.c = c;
+    x.type = type;
+    return x;
+}
+
+int part_alloc(struct trainer *t, struct tensor *x, struct error *e)
+{
+    if (x->data)
+        return 0;
+    x->data = t->dev->ops->alloc(t->dev, (size_t)tensor_count(x) * value_bytes(x->type));
+    return x->data ? 0 : device_check(t->dev, e);
+}
+
+void part_free(struct trainer *t, struct tensor *x)
+{
+    t->dev->ops->free(t->dev, x->data);
+    x->data = NULL;
+}
+
+int part_has_boundary(const struct trainer *t, int item)
+{
+    const struct batch *b = t->batch;
+    int64_t voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2];
+    const label_t *label = b->label + item * voxels;
+    for (int64_t v = 1; v < voxels; v++)
+        if (label[v] != label[0])
+            return 1;
+    return 0;
+}
+
+void part_copy_buffers(struct params *to, const struct params *from)
+{
+    to->dev->ops->copy(to->dev, to->value + to->trainable_count, from->value + from->trainable_count,
+                       (size_t)(from->count - from->trainable_count) * sizeof(float));
+    to->version++;
+}

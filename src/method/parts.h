@@ -1,0 +1,30 @@
+/* parts.h - the few lines that every method file would repeat. */
+#ifndef FALX_PARTS_H
+#define FALX_PARTS_H
+
+#include "base/rng.h"
+#include "device/kernels.h"
+#include "train/loss.h"
+#include "train/method.h"
+
+extern const struct method method_supervised, method_mt, method_aua, method_copypaste;
+
+/* V-Net with the run's channels, classes, filters and dropout. */
+struct net_definition part_definition(const struct trainer *t);
+/* How network `number` of the method runs this step. */
+struct net_pass part_pass(const struct trainer *t, enum net_mode mode, int number);
+/* The model that is validated and published at the end. */
+void part_target(struct trainer *t, const char *model);
+
+/* Device memory of a method: the shape of `like` with n items of c channels, then its memory. Alloc
+ * keeps what is already there; free accepts what is not. */
+struct tensor part_like(const struct tensor *like, int n, int c, enum value_type type);
+int part_alloc(struct trainer *t, struct tensor *x, struct error *e);
+void part_free(struct trainer *t, struct tensor *x);
+
+/* 1 if the label of this slot is not the same everywhere. */
+int part_has_boundary(const struct trainer *t, int item);
+/* Running statistics of `from` into `to`, whose weights stay. */
+void part_copy_buffers(struct params *to, const struct params *from);
+
+#endif

@@ -1,0 +1,59 @@
+/* supervised.c - the baseline: a V-Net on the labelled patches alone.
+ *
+ *     loss = (cross-entropy + Dice) / 2
+ *
+ * As published for the Left Atrium by Yu et al. (MICCAI 2019), whose V-Net is the lower and, with all
+ * labels, the upper bound of every comparison.
+ */
+#include <string.h>
+
+#include "method/parts.h"
+
+struct supervised {
+    struct loss_scratch *scratch;
+};
+
+static void supervised_done(struct trainer *t)
+{
+    struct supervised *s = t->method_state;
+    loss_scratch_free(s->scratch);
+    memset(s, 0, sizeof *s);
+}
+
+static int begin(struct trainer *t, struct error *e)
+{
+    struct supervised *s = t->method_state;
+    const int64_t *p = t->set->patch;
+    struct net_definition def = part_definition(t);
+    if (!trainer_model(t, "model", &def, t->n_labeled, NET_TRAINING, 1, e))
+        return -1;
+    part_target(t, "model");
+    return loss_scratch_new(&s->scratch, t->dev, t->n_labeled, (int)p[0], (int)p[1], (int)p[2],
+                            t->store->n_classes, 2, 1, e);
+}
+
+static void gradients(struct trainer *t)
+{
+    struct supervised *s = t->method_state;
+    struct model *m = trainer_find(t, "model");
+    struct net_pass pass = part_pass(t, NET_TRAIN, 0);
+    struct tensor everywhere = {.data = NULL};
+    double ce, dice;
+    net_forward(m->net, &t->image, &pass);
+    struct tensor logits = net_value(m->net, "logits"), dlogits = net_grad(m->net, "logits");
+    double loss = loss_ce_dice(t->dev, s->scratch, &logits, &t->label, &everywhere, 1.0, &dlogits, &ce,
+                               &dice);
+    net_backward(m->net);
+    note(t, "loss", loss);
+    note(t, "ce", ce);
+    note(t, "dice", dice);
+}
+
+const struct method method_supervised = {
+    .name = "supervised",
+    .paper = "Milletari et al., 3DV 2016",
+    .state_bytes = sizeof(struct supervised),
+    .done = supervised_done,
+    .phases = {{.name = "train", .share = 1.0, .batch = {.labeled_only = 1}, .begin = begin,
+                .turns = {{gradients, "model"}}}},
+};

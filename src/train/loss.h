@@ -1,0 +1,98 @@
+/* loss.h - losses on the outputs of networks: each returns its value and ADDS weight times its gradient to
+ * the gradient tensors it is given, so losses compose by being called one after the other.
+ *
+ * Shapes: logits, probabilities and their gradients (n, d, h, w, classes) F32; labels U8 (n, d, h, w, 1).
+ * All take views of the batch (tensor_items), so "labelled" and "unlabelled" are ranges. Sums over voxels
+ * are made in fixed blocks, in double across blocks. methods.md 6, 8 and 11 are the formulas; any number of
+ * classes as design.md says (Dice terms average over foreground classes, GED over all).
+ */
+#ifndef FALX_LOSS_H
+#define FALX_LOSS_H
+
+#include "device/device.h"
+
+/* Device memory a group of losses works in; made once, so that steps allocate nothing. */
+struct loss_scratch;
+int loss_scratch_new(struct loss_scratch **out, struct device *dev, int n, int d, int h, int w, int classes,
+                     int samples, int points, struct error *e);
+void loss_scratch_free(struct loss_scratch *s);
+
+/* ---- supervised -------------------------------------------------------------------------------------- */
+/* 0.5 * (CE + mean over foreground classes of Dice with squared denominator, eps 1e-5), both weighted by
+ * voxel (weights F32 (n,d,h,w,1) or data NULL for 1 everywhere: sums and CE's mean use them).
+ * ce and dice, if not NULL, get the two parts. An empty weight sum gives 0 [M08]. */
+double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
+                    const struct tensor *label, const struct tensor *weights, double weight,
+                    const struct tensor *dlogits, double *ce, double *dice);
+
+/* Its Dice part alone. */
+double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
+                 const struct tensor *label, double weight, const struct tensor *dlogits);
+
+/* ---- AUA: low-rank Gaussian over logits --------------------------------------------------------------- */
+/* The parameters of one network's distribution: outputs "mean" (C), "log_cov_diag" (C), "cov_factor" (r*C,
+ * channel k*C + c), and gradients to add to (data NULL: none wanted). mask U8 or data NULL. */
+struct gaussian {
+    struct tensor mean, diag, factor;
+    struct tensor dmean, ddiag, dfactor;
+    struct tensor mask;
+    int rank;
+    uint64_t seed, step;  /* random numbers: epsilon and eta are functions of these and ... */
+    uint32_t stream;      /* ... of this (RNG_SAMPLE + 2 * which network; eta takes the next one) ... */
+    int first_item;       /* ... and of the item's place in its batch: that of item 0 of these views */
+};
+enum { GAUSSIAN_SAMPLES = 16, GAUSSIAN_RANK = 16 }; /* most; samples is even, in antithetic pairs */
+
+/* Monte-Carlo likelihood, value L_mc (already divided by V and averaged over items). */
+double loss_mc_likelihood(struct device *dev, struct loss_scratch *s, const struct gaussian *g,
+                          const struct tensor *label, int samples, double weight);
+/* Generalised energy distance between student and teacher samples, mean over items. */
+double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussian *student,
+                const struct gaussian *teacher, int samples, int joint, double weight);
+
+/* ---- AUA: contrast ------------------------------------------------------------------------------------ */
+/* Near-boundary voxels of one label patch under a rule (enum nb_rule), at most `cap` of them, chosen at
+ * random without replacement, in raster order: flat voxel indices into points (host). Returns how many. */
+int boundary_points(int64_t *points, const uint8_t *label, const int dims[3], int rule, int cap,
+                    uint64_t seed, uint64_t step, uint32_t item);
+/* Rows of a (.., c) F32 tensor at flat voxel indices -> dense (count, c), and the way back (added). All
+ * pointers are device memory: upload what boundary_points gave. */
+void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points, int count);
+void scatter_rows(struct device *dev, const struct tensor *to, const float *rows, const int64_t *points,
+                  int count);
+/* Supervised contrastive loss of `count` projections (count, dims <= 16; normalised inside) with their class
+ * labels, in device memory; O(count) memory; dg (count, dims), if not NULL, gets weight * gradient added.
+ * layout and reduce: settings.h; BCL_MEAN is over the anchors, the points with another of their class.
+ * 0 without anchors [M08]. count is at most the scratch's points, labels below its classes. */
+double loss_contrast(struct device *dev, struct loss_scratch *s, const float *g, const uint8_t *label,
+                     int count, int dims, double tau, int layout, int reduce, double weight, float *dg);
+
+/* ---- AUA: prototypes ------------------------------------------------------------------------------------ */
+enum { PROTO_DIMS = 16, PROTO_CLASSES = 256 };
+struct prototypes {             /* plain data: it is a state array of the checkpoint */
+    int32_t classes, full;      /* full: cov holds whole matrices */
+    double count[PROTO_CLASSES];
+    double mean[PROTO_CLASSES][PROTO_DIMS];
+    double cov[PROTO_CLASSES][PROTO_DIMS][PROTO_DIMS]; /* diagonal in [a][a] unless full */
+};
+/* Exact pooled mean and biased (co)variance per class over everything ever fed: all voxels of features
+ * (n,d,h,w,16) F32 under label, labels below p->classes. The caller sets classes and full, the rest starts
+ * at 0. A class whose new sums are not finite keeps what it has. */
+void prototypes_update(struct device *dev, struct prototypes *p, const struct tensor *features,
+                       const struct tensor *label);
+/* PCL, mean over the voxels that take part (ignore_bg: labels > 0 only; label of a class seen before;
+ * weights as in loss_ce_dice or NULL data); 0 if there are none [M08]. */
+double loss_prototypes(struct device *dev, struct loss_scratch *s, const struct prototypes *p,
+                       const struct tensor *features, const struct tensor *label,
+                       const struct tensor *weights, double tau, int ignore_bg, double weight,
+                       const struct tensor *dfeatures);
+
+/* ---- shared by many methods ------------------------------------------------------------------------------ */
+/* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */
+void hard_labels(struct device *dev, const struct tensor *logits, const struct tensor *label,
+                 const struct tensor *confidence);
+/* out = in + clip(sd * N(0,1), +-2 sd), element-wise from (seed, step, stream). */
+void add_noise(struct device *dev, const struct tensor *out, const struct tensor *in, double sd,
+               uint64_t seed, uint64_t step, uint32_t stream);
+
+#endif

@@ -1,0 +1,266 @@
+/* loss_gaussian.c - the two losses on logit samples of a low-rank Gaussian: Monte-Carlo likelihood
+ * of the labels, and generalised energy distance between the samples of two networks.
+ *
+ *     mean, diag, factor --+-- draw samples --> sums by item --> host: value, coefficients
+ *     random numbers ------+-- draw them again ----------------> gradients of mean, diag, factor
+ *
+ * Samples come in antithetic pairs (kernels_loss.h) and are drawn again in the second pass: memory
+ * does not grow with their number.
+ *
+ * Likelihood of item b:  l(s) = sum over voxels of ln softmax(sample s)(label);
+ *     L = - mean over b of [ ln sum_s exp l(s) - ln S ] / V
+ * and sample s has the share omega(s) = softmax_s l(s) of the gradient. l is a sum over all voxels,
+ * so the best sample of a large patch takes nearly everything; samples without a share are not
+ * drawn again.
+ *
+ * Energy distance of item b, P the student's samples after softmax, Q the teacher's:
+ *     (2 sum_ij d(Pi,Qj) - sum_ij d(Pi,Pj) - sum_ij d(Qi,Qj)) / S^2
+ * Distances need only the products K = sum over voxels of P Q, class by class (Gram matrices), and
+ * so do the coefficients of their gradients
+ *     class mean   d = 1 - mean over c of (2 K(c) + eps) / (N(c) + eps),  N = |P|^2 + |Q|^2
+ *     joint        d = 1 - sum K(c) / sum N(c),  so 1/2 for equal arguments
+ *     dd/dP(c) = -a(c) Q(c) + b(c) P(c)
+ */
+#include "train/loss_scratch.h"
+
+#include "base/rng.h"
+#include "device/isa/loops.h"
+#include "device/kernels.h"
+
+static const double GED_EPS = 1e-5;    /* as published */
+static const double SHARE_FLOOR = 1e-9; /* of a sample: below the rounding of the others' sum */
+
+/* ---- one item -------------------------------------------------------------------------------- */
+
+/* epsilon(pair, k): one random block gives four of them. */
+static void draw_epsilon(float eps[GAUSS_PAIRS][GAUSS_RANK], const struct gaussian *g,
+                         uint64_t item, int pairs)
+{
+    for (int p = 0; p < pairs; p++) {
+        for (int k = 0; k < g->rank; k += 4) {
+            uint64_t index = ((item * GAUSS_PAIRS + (uint64_t)p) * GAUSS_RANK + (uint64_t)k) / 4;
+            struct rng_block b = rng_block(g->seed, g->step, g->stream, index);
+            k_normal(&eps[p][k], &eps[p][k + 1], b.v[0], b.v[1]);
+            k_normal(&eps[p][k + 2], &eps[p][k + 3], b.v[2], b.v[3]);
+        }
+    }
+}
+
+static int64_t item_voxels(const struct gaussian *g)
+{
+    return (int64_t)g->mean.d * g->mean.h * g->mean.w;
+}
+
+static struct k_gauss gauss_item(const struct gaussian *g, int item, int samples)
+{
+    int64_t voxels = item_voxels(g), classes = g->mean.c;
+    uint64_t place = (uint64_t)(g->first_item + item);
+    struct k_gauss k = {
+        .mean = (const float *)g->mean.data + item * voxels * classes,
+        .diag = (const float *)g->diag.data + item * voxels * classes,
+        .factor = (const float *)g->factor.data + item * voxels * classes * g->rank,
+        .mask = g->mask.data ? (const uint8_t *)g->mask.data + item * voxels : NULL,
+        .classes = (int)classes, .rank = g->rank, .pairs = samples / 2,
+        .wanted = (1u << (samples / 2)) - 1,
+        .seed = g->seed, .step = g->step, .stream = g->stream + 1,
+        .first = place * (uint64_t)voxels,
+    };
+    CHECK(g->rank >= 0 && g->rank <= GAUSS_RANK && g->factor.c == g->rank * g->mean.c);
+    draw_epsilon(k.eps, g, place, k.pairs);
+    return k;
+}
+
+static float *grad_of(const struct tensor *t, int64_t offset)
+{
+    return t->data ? (float *)t->data + offset : NULL;
+}
+
+static struct k_gauss_grad grad_item(const struct gaussian *g, int item)
+{
+    int64_t rows = item * item_voxels(g), classes = g->mean.c;
+    struct k_gauss_grad d = {
+        .mean = grad_of(&g->dmean, rows * classes),
+        .diag = grad_of(&g->ddiag, rows * classes),
+        .factor = grad_of(&g->dfactor, rows * classes * g->rank),
+    };
+    return d;
+}
+
+static int wants_grad(const struct k_gauss_grad *d, double weight)
+{
+    return weight != 0 && (d->mean || d->diag || d->factor);
+}
+
+/* ---- Monte-Carlo likelihood ------------------------------------------------------------------ */
+
+/* Returns ln mean over s of exp l(s), where nll(s) = -l(s); share(s) = softmax of l. */
+static double log_mean_exp(double *share, const double *nll, int samples)
+{
+    double least = nll[0], sum = 0;
+    for (int s = 1; s < samples; s++)
+        least = nll[s] < least ? nll[s] : least;
+    for (int s = 0; s < samples; s++)
+        sum += share[s] = exp(least - nll[s]);
+    for (int s = 0; s < samples; s++)
+        share[s] /= sum;
+    return log(sum / samples) - least;
+}
+
+static void likelihood_grad(struct device *dev, const struct gaussian *g, int item,
+                            const struct r_sample_nll *pass, const double *share, int samples,
+                            double weight)
+{
+    struct k_sample_nll_grad k = {.g = pass->g, .d = grad_item(g, item), .label = pass->label};
+    if (!wants_grad(&k.d, weight))
+        return;
+    k.g.wanted = 0;
+    for (int s = 0; s < samples; s++) {
+        if (share[s] >= SHARE_FLOOR) {
+            k.omega[s] = (float)(weight * share[s]);
+            k.g.wanted |= 1u << s % (samples / 2);
+        }
+    }
+    dev->ops->map(dev, KERNEL_sample_nll_grad, &k, item_voxels(g));
+}
+
+double loss_mc_likelihood(struct device *dev, struct loss_scratch *s, const struct gaussian *g,
+                          const struct tensor *label, int samples, double weight)
+{
+    int items = g->mean.n;
+    int64_t voxels = item_voxels(g);
+    double nll[GAUSSIAN_SAMPLES] = {0}, share[GAUSSIAN_SAMPLES], value = 0;
+    CHECK(samples >= 2 && samples <= s->samples && g->mean.c == s->classes);
+    for (int b = 0; b < items; b++) {
+        struct r_sample_nll pass = {.g = gauss_item(g, b, samples),
+                                    .label = (const uint8_t *)label->data + b * voxels};
+        dev->ops->reduce(dev, REDUCE_sample_nll, &pass, voxels, samples, nll);
+        double scale = 1.0 / ((double)items * (double)voxels);
+        value -= scale * log_mean_exp(share, nll, samples);
+        likelihood_grad(dev, g, b, &pass, share, samples, weight * scale);
+    }
+    return value;
+}
+
+/* ---- generalised energy distance ------------------------------------------------------------- */
+
+/* Gram matrices of an item: class by class P Q in full, then P P and Q Q above the diagonal. */
+struct grams {
+    const double *sums;
+    int classes, samples, joint;
+};
+enum gram_kind { GRAM_PQ, GRAM_PP, GRAM_QQ };
+
+static int gram_count(int samples)
+{
+    return samples * samples + samples * (samples + 1);
+}
+
+static double gram_at(const struct grams *g, enum gram_kind kind, int c, int i, int j)
+{
+    int n = g->samples, low = i < j ? i : j, high = i < j ? j : i;
+    int triangle = low * n - low * (low - 1) / 2 + high - low, half = n * (n + 1) / 2;
+    int at = kind == GRAM_PQ ? i * n + j : n * n + (kind == GRAM_QQ) * half + triangle;
+    return g->sums[c * gram_count(n) + at];
+}
+
+/* Distance of sample i (of P, or of Q for QQ) from sample j (of Q, or of P for PP), and the
+ * coefficients of its gradient with respect to the first: dd(c) = -a(c) other + b(c) own. */
+static double pair_distance(double *a, double *b, const struct grams *g, enum gram_kind kind,
+                            int i, int j)
+{
+    enum gram_kind first = kind == GRAM_QQ ? GRAM_QQ : GRAM_PP;
+    enum gram_kind second = kind == GRAM_PP ? GRAM_PP : GRAM_QQ;
+    double distance = 1, inner = 0, norms = 0;
+    for (int c = 0; c < g->classes; c++) {
+        double k = gram_at(g, kind, c, i, j);
+        double n = gram_at(g, first, c, i, i) + gram_at(g, second, c, j, j);
+        double top = 2 * k + GED_EPS, bottom = n + GED_EPS;
+        inner += k;
+        norms += n;
+        a[c] = 2 / bottom / g->classes;
+        b[c] = 2 * top / (bottom * bottom) / g->classes;
+        distance -= top / bottom / g->classes;
+    }
+    if (!g->joint)
+        return distance;
+    for (int c = 0; c < g->classes; c++) {
+        a[c] = 1 / norms;
+        b[c] = 2 * inner / (norms * norms);
+    }
+    return 1 - inner / norms;
+}
+
+static double ged_value(const struct grams *g)
+{
+    double a[KERNEL_CLASSES], b[KERNEL_CLASSES], sum = 0;
+    for (int i = 0; i < g->samples; i++)
+        for (int j = 0; j < g->samples; j++)
+            sum += 2 * pair_distance(a, b, g, GRAM_PQ, i, j) -
+                   pair_distance(a, b, g, GRAM_PP, i, j) - pair_distance(a, b, g, GRAM_QQ, i, j);
+    return sum / (g->samples * g->samples);
+}
+
+/* The table of k_ged_grad: what dGED/dP(i) takes of every Q and P, times weight. A pair of P's
+ * occurs twice in the sum, hence the factor 2 for both kinds. */
+static void ged_mix(float *mix, const struct grams *g, double weight)
+{
+    int n = g->samples;
+    double a[KERNEL_CLASSES], b[KERNEL_CLASSES], own[KERNEL_CLASSES];
+    double f = 2 * weight / (n * n);
+    for (int i = 0; i < n; i++) {
+        for (int c = 0; c < g->classes; c++)
+            own[c] = 0;
+        for (int j = 0; j < n; j++) {
+            pair_distance(a, b, g, GRAM_PQ, i, j);
+            for (int c = 0; c < g->classes; c++) {
+                mix[(c * n + i) * 2 * n + j] = (float)(-f * a[c]);
+                own[c] += f * b[c];
+            }
+            if (j == i)
+                continue; /* d(P,P) is constant */
+            pair_distance(a, b, g, GRAM_PP, i, j);
+            for (int c = 0; c < g->classes; c++) {
+                mix[(c * n + i) * 2 * n + n + j] = (float)(f * a[c]);
+                own[c] -= f * b[c];
+            }
+        }
+        for (int c = 0; c < g->classes; c++)
+            mix[(c * n + i) * 2 * n + n + i] = (float)own[c];
+    }
+}
+
+/* As many classes a pass as LOOP_SUMS allows: all of them, for few classes or samples. */
+static void ged_grams(struct device *dev, double *sums, const struct k_ged_grad *k, int64_t voxels)
+{
+    int count = gram_count(2 * k->p.pairs), a_pass = LOOP_SUMS / count;
+    for (int c = 0; c < k->p.classes; c += a_pass) {
+        int end = k->p.classes - c < a_pass ? k->p.classes : c + a_pass;
+        REDUCE(dev, gram, voxels, (end - c) * count, sums + c * count, .p = k->p, .q = k->q,
+               .c0 = c, .c1 = end);
+    }
+}
+
+double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussian *student,
+                const struct gaussian *teacher, int samples, int joint, double weight)
+{
+    int items = student->mean.n, classes = student->mean.c;
+    int64_t voxels = item_voxels(student);
+    size_t table = (size_t)classes * 2 * (size_t)samples * (size_t)samples * sizeof(float);
+    double value = 0;
+    CHECK(samples >= 2 && samples <= s->samples && classes == s->classes &&
+          teacher->mean.n == items && teacher->mean.c == classes && item_voxels(teacher) == voxels);
+    for (int b = 0; b < items; b++) {
+        struct k_ged_grad k = {.p = gauss_item(student, b, samples),
+                               .q = gauss_item(teacher, b, samples),
+                               .d = grad_item(student, b), .mix = s->table};
+        struct grams g = {s->sums, classes, samples, joint};
+        ged_grams(dev, s->sums, &k, voxels);
+        value += ged_value(&g) / items;
+        if (!wants_grad(&k.d, weight))
+            continue;
+        ged_mix(s->host, &g, weight / items);
+        dev->ops->upload(dev, s->table, s->host, table);
+        dev->ops->map(dev, KERNEL_ged_grad, &k, voxels);
+    }
+    return value;
+}

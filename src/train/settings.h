@@ -1,0 +1,66 @@
+/* settings.h - every number of a training run, resolved: presets, files and flags are behind us.
+ *
+ * The command line fills it (cli/options.c has one row per member), run.json records it, a resume
+ * compares it. Switches of AUA have the names of the published comparison between its paper and its
+ * released code; which of the two a preset follows is told in docs/methods.
+ */
+#ifndef FALX_SETTINGS_H
+#define FALX_SETTINGS_H
+
+#include "base/base.h"
+
+/* Choices, in the order of the words in the options table. */
+enum ged_metric { GED_CLASS_MEAN, GED_JOINT };
+enum nb_rule { NB_CENTRED, NB_OFFICIAL, NB_BG_RING };
+enum bcl_layout { BCL_CORRECT, BCL_OFFICIAL };
+enum bcl_reduce { BCL_MEAN, BCL_SUM };
+enum ramp_kind { RAMP_STEPS, RAMP_CONTINUOUS };
+enum cov_mask { COV_MASK_AUTO, COV_MASK_NONE, COV_MASK_INSIDE, COV_MASK_FIELD };
+enum proto_ckpt { PROTO_LAST, PROTO_MIDDLE };
+enum pcl_cov { PCL_DIAGONAL, PCL_FULL };
+enum stage2_init { STAGE2_FRESH, STAGE2_STAGE1 };
+enum augment_kind { AUGMENT_PAPER, AUGMENT_CROP, AUGMENT_FULL, AUGMENT_MILD };
+
+struct settings {
+    char *method;
+    int64_t seed;
+    int64_t steps;              /* of each training phase */
+    int64_t patch[3];           /* d, h, w */
+    int64_t batch, labeled_batch;
+    int64_t filters;
+    int dropout;                /* enum net_dropout_at */
+    int augment;                /* enum augment_kind */
+
+    int optimizer, schedule;    /* enum optim_kind, enum optim_schedule */
+    double lr, momentum, weight_decay;
+    double clip;                /* gradient norm; 0 = no clipping */
+    double ema_decay;
+
+    int64_t val_every;          /* steps between validations; 0 = only at the end */
+
+    /* mean teacher family and AUA */
+    double consistency;         /* w_max, lambda_g: 0.15 */
+    double teacher_noise;       /* 0.1, clipped at twice that */
+    int ramp;                   /* enum ramp_kind */
+    int sup_dice;               /* 1: supervised term is the mean of MC likelihood and Dice */
+    int64_t ssn_rank, mc_samples; /* 8, 6 (even: antithetic pairs) */
+    int cov_mask, ged_metric;
+    int head_norm, nb_rule, bcl_layout, bcl_reduce;
+    int64_t bcl_cap;            /* boundary points a volume: 9000 */
+    double lambda_c;            /* weight of the boundary-aware contrastive term: 0.09; 0 = off */
+    double bcl_tau;             /* 0.07 */
+    int proto_ckpt, proto_update;
+    double lambda_r, pcl_tau;   /* weight of the prototype-aware term: 0.1; 100 */
+    int pcl_ignore_bg, pcl_cov;
+    double pseudo_weight;       /* of the pseudo-labelled part of the loss: 1 */
+    double pseudo_threshold;    /* voxels whose label is less probable than this are left out: 0 */
+    int stage2_init;
+    int stage2_cov;             /* 1: covariance heads are trained in stage 2 too */
+    int64_t stages;             /* 1: stop after stage 1; 2 */
+
+    /* copy-paste */
+    double paste_size;          /* edge of the box as a share of the patch's: 2/3 */
+    double paste_weight;        /* of the pasted pseudo-labelled part: 0.5 */
+};
+
+#endif

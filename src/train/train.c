@@ -1,0 +1,610 @@
+/* train.c - THE loop.
+ *
+ *     for every phase:   batches, begin, numbers of the checkpoint (when resuming), then
+ *         at the top of every step    validate if due -> checkpoint if due -> stop if asked
+ *         the step                    batch -> turns { gradients -> guard -> update } -> after
+ *         end
+ *     model.safetensors, a last checkpoint that says "finished"
+ *
+ * What is due is decided at the top, from the number of steps done, so a run that was killed anywhere
+ * comes by the same tops with the same state.
+ *
+ * Guards. A step whose loss or gradient is not finite is not applied: running statistics go back to what
+ * they were, the step counts as done. Three in a row, or weights that are not finite at an anchor, lead
+ * back to the last anchor with half the learning rate; a third time is the end [M01, M02, M04]. Anchors
+ * are checkpoints at fixed steps, eight a phase, so this, too, gives the same bits in a run that was
+ * killed in between.
+ */
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/io.h"
+#include "train/train_int.h"
+#include "train/validate.h"
+
+enum {
+    ANCHORS = 8,          /* a phase: at most an eighth of it is done again after a rollback */
+    ANCHOR_LEAST = 10,    /* steps between two of them */
+    BAD_STEPS = 3,        /* in a row until a rollback */
+    ROLLBACKS = 2,        /* until the training is given up */
+    SAVE_FAILURES = 3     /* in a row until the training is given up [P03] */
+};
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const struct method *method_find(const char *name)
+{
+    for (int i = 0; methods[i]; i++)
+        if (strcmp(methods[i]->name, name) == 0)
+            return methods[i];
+    return NULL;
+}
+
+/* ---- where the loop stands -------------------------------------------------------------------------- */
+
+static const struct phase *phase_of(const struct trainer *t)
+{
+    return &t->own->method->phases[t->phase];
+}
+
+static int64_t phase_steps(const struct trainer *t, int phase)
+{
+    /* the least bit of a share like 0.1 must not cost a step */
+    return (int64_t)ceil(t->own->method->phases[phase].share * (double)t->set->steps - 1e-6);
+}
+
+static int64_t steps_before(const struct trainer *t, int phase)
+{
+    int64_t sum = 0;
+    for (int p = 0; p < phase; p++)
+        sum += phase_steps(t, p);
+    return sum;
+}
+
+static void set_step(struct trainer *t, int64_t step)
+{
+    t->step = step;
+    t->draw = (uint64_t)(steps_before(t, t->phase) + step);
+}
+
+static int phase_trains(const struct trainer *t)
+{
+    const struct turn *turn = phase_of(t)->turns;
+    while (turn->gradients && !turn->model)
+        turn++;
+    return turn->gradients != NULL;
+}
+
+static int at_anchor(const struct trainer *t)
+{
+    int64_t every = (t->steps + ANCHORS - 1) / ANCHORS;
+    every = every < ANCHOR_LEAST ? ANCHOR_LEAST : every;
+    return t->step % every == 0 || t->step == t->steps;
+}
+
+static struct train_step describe(const struct trainer *t, double rate)
+{
+    struct train_private *own = t->own;
+    struct train_step s = {.phase = phase_of(t)->name, .phase_number = t->phase, .step = t->step,
+                           .steps = t->steps, .done = (int64_t)t->draw,
+                           .total = steps_before(t, own->n_phases), .rate = rate,
+                           .seconds = seconds_now() - own->started, .notes = t->notes,
+                           .n_notes = t->n_notes};
+    return s;
+}
+
+static void tell_resumed(const struct trainer *t)
+{
+    const struct train_listener *l = &t->own->o->listen;
+    if (l->resumed)
+        l->resumed(l->arg, t->phase, t->step);
+}
+
+static int stop_asked(const struct trainer *t)
+{
+    const struct train_listener *l = &t->own->o->listen;
+    return l->stop && l->stop(l->arg);
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------------------- */
+
+/* A failed write is told and forgotten until it is the third in a row [P03]. */
+static int save(struct trainer *t, int is_anchor, struct error *e)
+{
+    struct train_private *own = t->own;
+    own->at.phase = t->phase;
+    own->at.step = t->step;
+    own->saved = seconds_now();
+    int result = checkpoint_save(&own->files, t, &own->at, &own->facts, is_anchor, e);
+    if (result == 0) {
+        own->save_failures = 0;
+        own->saved_draw = (int64_t)t->draw;
+        return 0;
+    }
+    if (e->code != ERR_SYSTEM || ++own->save_failures >= SAVE_FAILURES)
+        return -1;
+    report_line(own->o->report, REPORT_WARNING, NULL, "P03",
+                "checkpoint not written, training goes on: %s", e->text);
+    return 0;
+}
+
+static int save_due(const struct trainer *t)
+{
+    const struct train_private *own = t->own;
+    const struct train_options *o = own->o;
+    if (own->saved_draw == (int64_t)t->draw || t->step == t->steps)
+        return 0; /* the end of a phase is followed by a checkpoint of the next, or the last one */
+    if (o->checkpoint_every > 0 && t->step % o->checkpoint_every == 0)
+        return 1;
+    return o->checkpoint_seconds > 0 && seconds_now() - own->saved >= o->checkpoint_seconds;
+}
+
+/* ---- going back ------------------------------------------------------------------------------------------ */
+
+/* From the last anchor of this phase, with half the rate; -1 with `why` as the error if that was done
+ * often enough or cannot be done. */
+static int rollback(struct trainer *t, const struct error *why, struct error *e)
+{
+    struct train_private *own = t->own;
+    struct counters at;
+    struct st_file f = {.n_tensors = 0};
+    int64_t rollbacks = own->at.rollbacks;
+    int result = -1;
+    *e = *why;
+    if (rollbacks == ROLLBACKS || own->files.anchor < 0)
+        return -1;
+    if (checkpoint_open_anchor(&f, &own->files, e) < 0 || checkpoint_counters(&at, &f, e) < 0)
+        goto out;
+    if (at.phase != t->phase) {
+        *e = *why;
+        goto out;
+    }
+    if (checkpoint_load(t, &f, e) < 0)
+        goto out;
+    report_line(own->o->report, REPORT_WARNING, NULL, why->id,
+                "%s; going back to step %" PRId64 " with half the learning rate", why->text, at.step);
+    own->at = at;
+    own->at.rollbacks = rollbacks + 1;
+    own->at.bad_row = 0;
+    trainer_zero_grads(t);
+    set_step(t, at.step);
+    own->saved_draw = (int64_t)t->draw;
+    sampler_seek(own->sampler, (uint64_t)t->step);
+    tell_resumed(t);
+    result = 0;
+out:
+    st_free(&f);
+    return result;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------------------- */
+
+static double noted(const struct trainer *t, const char *name)
+{
+    for (int i = 0; i < t->n_notes; i++)
+        if (strcmp(t->notes[i].name, name) == 0)
+            return t->notes[i].value;
+    return 0.0;
+}
+
+/* The first noted number that is not finite, "loss" last: it names the term. */
+static const char *bad_term(const struct trainer *t)
+{
+    const char *bad = "loss";
+    for (int i = t->n_notes - 1; i >= 0; i--)
+        if (!isfinite(t->notes[i].value) && strcmp(t->notes[i].name, "loss") != 0)
+            bad = t->notes[i].name;
+    return bad;
+}
+
+/* 0 if the turn may be applied, with the norm of its gradient; else -1 and why. */
+static int guard(struct trainer *t, struct model *m, double *norm, struct error *why)
+{
+    long long step = (long long)t->step + 1;
+    const char *phase = phase_of(t)->name;
+    *norm = m ? optim_grad_norm(m->params) : 0.0;
+    if (isfinite(noted(t, "loss")) && isfinite(*norm))
+        return 0;
+    const char *tensor = m ? trainer_bad_gradient(t, m) : NULL;
+    if (isfinite(noted(t, "loss")))
+        return fail(why, ERR_NUMERIC, "M02", "%s step %lld: the gradient of %s is not finite", phase, step,
+                    tensor ? tensor : "all weights together");
+    return fail(why, ERR_NUMERIC, "M01", "%s step %lld: %s is not finite, first bad gradient: %s", phase,
+                step, bad_term(t), tensor ? tensor : "none");
+}
+
+/* All turns, or those before the first bad one. */
+static int turns(struct trainer *t, double *rate, struct error *why)
+{
+    for (const struct turn *turn = phase_of(t)->turns; turn->gradients; turn++) {
+        struct model *m = turn->model ? trainer_find(t, turn->model) : NULL;
+        double norm;
+        trainer_zero_grads(t);
+        turn->gradients(t);
+        if (guard(t, m, &norm, why) < 0)
+            return -1;
+        if (!m)
+            continue;
+        *rate = ldexp(optim_rate(&m->optim->o, t->step, t->steps), -(int)t->own->at.rollbacks);
+        optim_step(m->optim, *rate, optim_clip(norm, t->set->clip));
+        note(t, "gradient", norm);
+    }
+    return 0;
+}
+
+/* 0 also for a step that was not applied; `why` then has a code. */
+static int one_step(struct trainer *t, struct error *why, struct error *e)
+{
+    struct train_private *own = t->own;
+    const struct train_listener *l = &own->o->listen;
+    double rate = 0.0;
+    *why = (struct error){.code = ERR_NONE};
+    t->n_notes = 0;
+    batches_next(t);
+    trainer_keep_buffers(t);
+    int good = turns(t, &rate, why) == 0;
+    if (good) {
+        if (phase_of(t)->after)
+            phase_of(t)->after(t);
+        own->at.bad_row = 0;
+        own->at.updates += phase_trains(t);
+    } else {
+        trainer_restore_buffers(t);
+        trainer_zero_grads(t);
+        own->at.bad_row++;
+        report_line(own->o->report, REPORT_WARNING, NULL, why->id, "%s; step not applied", why->text);
+    }
+    if (device_check(t->dev, e) < 0)
+        return -1;
+    set_step(t, t->step + 1);
+    struct train_step s = describe(t, rate);
+    if (l->step)
+        l->step(l->arg, &s);
+    return 0;
+}
+
+/* ---- validation ---------------------------------------------------------------------------------------------- */
+
+static int validation_due(const struct trainer *t)
+{
+    const struct train_private *own = t->own;
+    const struct train_options *o = own->o;
+    if (!o->val || o->val->n_cases == 0 || own->at.validated == (int64_t)t->draw || !phase_trains(t))
+        return 0;
+    int64_t every = t->set->val_every;
+    return every > 0 ? t->step > 0 && (t->step % every == 0 || t->step == t->steps)
+                     : t->step == t->steps && t->phase == own->n_phases - 1;
+}
+
+static int validate_target(struct trainer *t, struct error *e)
+{
+    struct train_private *own = t->own;
+    const struct train_listener *l = &own->o->listen;
+    const struct model *m = &t->models[t->target];
+    const int64_t *p = t->set->patch;
+    struct validate_options o = {.patch = {(int)p[0], (int)p[1], (int)p[2]}, .stop = l->stop,
+                                 .arg = l->arg};
+    struct validation v;
+    if (validate(&v, t->dev, m->params, &m->def, own->o->val, &o, e) < 0)
+        return -1;
+    own->at.validated = (int64_t)t->draw;
+    own->at.dice = v.dice;
+    struct train_step s = describe(t, 0.0);
+    if (l->validated)
+        l->validated(l->arg, &s, v.dice, v.per_class, v.n);
+    if (isnan(v.dice) || v.dice <= own->at.best) /* a NaN is never the best; best is NaN at first */
+        return 0;
+    own->at.best = v.dice;
+    return trainer_publish(t, m->name, "best.safetensors", e);
+}
+
+/* ---- phases ------------------------------------------------------------------------------------------------------ */
+
+static int stopped(struct trainer *t, struct error *e)
+{
+    if (t->own->saved_draw != (int64_t)t->draw || t->own->at.validated == (int64_t)t->draw)
+        if (save(t, at_anchor(t), e) < 0)
+            return -1;
+    return fail(e, ERR_STOPPED, "P11", "stopped after step %" PRId64 " of %s; --resume goes on from here",
+                t->step, phase_of(t)->name);
+}
+
+/* Validation, checkpoint and stop as they are due here. 1: the state was not fit to be saved, and an
+ * earlier one has taken its place. */
+static int top_of_step(struct trainer *t, struct error *e)
+{
+    struct error why;
+    if (validation_due(t) && validate_target(t, e) < 0)
+        return e->code == ERR_STOPPED ? stopped(t, e) : -1;
+    int anchor = at_anchor(t) && t->own->saved_draw != (int64_t)t->draw;
+    if ((anchor || save_due(t)) && save(t, at_anchor(t), &why) < 0) {
+        if (why.code == ERR_NUMERIC)
+            return rollback(t, &why, e) < 0 ? -1 : 1;
+        *e = why;
+        return -1;
+    }
+    return stop_asked(t) && t->step < t->steps ? stopped(t, e) : 0;
+}
+
+static int run_phase(struct trainer *t, struct error *e)
+{
+    struct error why;
+    for (;;) {
+        int back = top_of_step(t, e);
+        if (back < 0)
+            return -1;
+        if (back)
+            continue;
+        if (t->step == t->steps)
+            return 0;
+        if (one_step(t, &why, e) < 0)
+            return -1;
+        if (t->own->at.bad_row >= BAD_STEPS && rollback(t, &why, e) < 0)
+            return -1;
+    }
+}
+
+/* Tensors of the batch, then whatever the method makes. */
+static int begin_models(struct trainer *t, struct error *e)
+{
+    t->steps = phase_steps(t, t->phase);
+    set_step(t, t->step);
+    t->n_states = 0;
+    memset(t->own->named, 0, sizeof t->own->named);
+    if (batches_begin(t, e) < 0 || phase_of(t)->begin(t, e) < 0)
+        return -1;
+    return trainer_settle(t, e);
+}
+
+/* Everything a phase needs; from *f if that has tensors, which are then given back. */
+static int begin_phase(struct trainer *t, struct st_file *f, struct error *e)
+{
+    if (t->step > phase_steps(t, t->phase))
+        return fail(e, ERR_BUSY, "K05", "the checkpoint is at step %" PRId64 " of %" PRId64, t->step,
+                    phase_steps(t, t->phase));
+    if (begin_models(t, e) < 0 || batches_sample(t, e) < 0)
+        return -1;
+    if (f->n_tensors == 0)
+        return 0;
+    if (checkpoint_load(t, f, e) < 0)
+        return -1;
+    st_free(f);
+    t->own->saved_draw = (int64_t)t->draw;
+    tell_resumed(t);
+    return 0;
+}
+
+static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
+{
+    struct train_private *own = t->own;
+    for (; t->phase < own->n_phases; t->phase++, t->step = 0) {
+        const struct phase *p = phase_of(t);
+        if (begin_phase(t, f, e) < 0)
+            return -1;
+        if (run_phase(t, e) < 0 || (p->end && p->end(t, e) < 0))
+            return -1;
+        if (t->phase == own->n_phases - 1)
+            return 0;
+        batches_end(t);
+        own->saved_draw = -1; /* the next phase's first step is another state at the same count */
+    }
+    return 0;
+}
+
+/* ---- a run --------------------------------------------------------------------------------------------------------- */
+
+/* Half-written files of processes that died: the folder is locked, so nobody is writing them. */
+static int sweep(const char *run, struct error *e)
+{
+    struct io_listing l;
+    if (io_list(&l, run, e) < 0)
+        return -1;
+    for (int i = 0; i < l.n; i++)
+        if (text_starts_with(l.entry[i].name, ".falx-") && text_ends_with(l.entry[i].name, ".tmp")) {
+            char *path = path_join(NULL, run, l.entry[i].name);
+            if (path)
+                io->unlink(path);
+            mem_free(path);
+        }
+    io_listing_free(&l);
+    return 0;
+}
+
+/* A run that starts anew must not be continued from what an earlier one left. */
+static int forget_old(const char *run, struct error *e)
+{
+    static const char *const names[] = {"checkpoint-a.safetensors", "checkpoint-b.safetensors",
+                                        "model.safetensors", "best.safetensors"};
+    for (int i = 0; i < 4; i++) {
+        char *path = path_join(e, run, names[i]);
+        if (!path)
+            return -1;
+        if (io_exists(path))
+            io->unlink(path);
+        mem_free(path);
+    }
+    return 0;
+}
+
+static int check_settings(const struct settings *s, const struct case_store *store, struct error *e)
+{
+    if (s->steps < 1 || s->labeled_batch < 1 || s->batch < s->labeled_batch)
+        return fail(e, ERR_CONFIG, "C03", "steps %" PRId64 ", batch %" PRId64 " with %" PRId64
+                    " labelled: expected 1 or more of each", s->steps, s->batch, s->labeled_batch);
+    if (!(s->ema_decay >= 0.0 && s->ema_decay <= 1.0))
+        return fail(e, ERR_CONFIG, "C03", "ema-decay %g, expected 0 to 1", s->ema_decay);
+    if (store->n_classes < 2 || store->n_classes > VALIDATE_CLASSES)
+        return fail(e, ERR_DATA, "L04", "%d classes, expected 2 to %d", store->n_classes, VALIDATE_CLASSES);
+    return 0;
+}
+
+static void gather_facts(struct run_facts *f, const struct train_options *o)
+{
+    const struct device *dev = o->dev;
+    /* describe ends in the number of threads, which changes no bit */
+    const char *threads = strrchr(dev->describe, ',');
+    int n = threads && strstr(threads, "thread") ? (int)(threads - dev->describe)
+                                                 : (int)strlen(dev->describe);
+    facts_settings(f, o->settings);
+    facts_add(f, "data", "%016" PRIx64, o->data_hash);
+    facts_add(f, "classes", "%d", o->store->n_classes);
+    facts_add(f, "channels", "%d", o->store->channels);
+    facts_add(f, "precision", "%s", precision_name(dev->precision));
+    facts_add(f, "device", "%.*s", n, dev->describe);
+    if (o->version)
+        facts_add(f, "version", "%s", o->version);
+}
+
+/* 1: *f holds where to go on; 0: from the beginning. */
+static int find_start(struct trainer *t, struct st_file *f, struct error *e)
+{
+    struct train_private *own = t->own;
+    const struct train_options *o = own->o;
+    own->files = (struct checkpoint_files){.run = o->run, .newest = -1, .anchor = -1};
+    if (!o->resume)
+        return forget_old(o->run, e);
+    int found = checkpoint_open(f, &own->files, o->run, o->report, e);
+    if (found < 0)
+        return -1;
+    if (found == 0) {
+        report_line(o->report, REPORT_NOTE, o->run, NULL, "no checkpoint: starting from the beginning");
+        return forget_old(o->run, e);
+    }
+    if (checkpoint_same(f, &own->facts, o->override, e) < 0 || checkpoint_counters(&own->at, f, e) < 0)
+        return fail_in(e, o->run);
+    if (own->at.phase < 0 || own->at.phase >= own->n_phases || own->at.step < 0)
+        return fail(e, ERR_BUSY, "K05", "checkpoint: phase %" PRId64 " of %d, step %" PRId64,
+                    own->at.phase, own->n_phases, own->at.step);
+    t->phase = (int)own->at.phase;
+    t->step = own->at.step;
+    return 1;
+}
+
+static int is_finished(const struct train_private *own, struct error *e)
+{
+    char *path = path_join(e, own->o->run, "model.safetensors");
+    int done = own->at.finished == 1 && path && io_exists(path);
+    mem_free(path);
+    if (done)
+        report_line(own->o->report, REPORT_NOTE, own->o->run, NULL, "this training is finished");
+    return done;
+}
+
+static int trainer_begin(struct trainer *t, const struct train_options *o, struct error *e)
+{
+    struct train_private *own = t->own;
+    own->o = o;
+    own->started = own->saved = seconds_now();
+    own->saved_draw = -1;
+    own->at = (struct counters){.validated = -1, .dice = NAN, .best = NAN};
+    t->set = o->settings;
+    t->dev = o->dev;
+    t->store = o->store;
+    own->method = method_find(o->settings->method);
+    if (!own->method)
+        return fail(e, ERR_CONFIG, "C01", "no method is called \"%.40s\"", o->settings->method);
+    while (own->method->phases[own->n_phases].name &&
+           own->method->phases[own->n_phases].stage <= (o->settings->stages > 0 ? o->settings->stages : 99))
+        own->n_phases++;
+    t->method_state = mem_alloc(e, 1, own->method->state_bytes);
+    if (!t->method_state || check_settings(t->set, t->store, e) < 0)
+        return -1;
+    gather_facts(&own->facts, o);
+    return 0;
+}
+
+static void trainer_end(struct trainer *t)
+{
+    if (!t)
+        return;
+    if (t->own && t->method_state && t->own->method->done)
+        t->own->method->done(t);
+    if (t->own) {
+        batches_end(t);
+        trainer_free_models(t);
+    }
+    mem_free(t->method_state);
+    mem_free(t->own);
+    mem_free(t);
+}
+
+/* The model first: a run is finished when its last checkpoint says so, and that one comes after it. */
+static int finish(struct trainer *t, struct error *e)
+{
+    struct train_private *own = t->own;
+    if (trainer_publish(t, t->models[t->target].name, "model.safetensors", e) < 0)
+        return -1;
+    own->at.finished = 1;
+    own->save_failures = 0;
+    return save(t, 1, e);
+}
+
+int train_run(struct train_result *out, const struct train_options *o, struct error *e)
+{
+    struct st_file f = {.n_tensors = 0};
+    struct trainer *t = mem_alloc(e, 1, sizeof *t);
+    int result = -1;
+    if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)))
+        goto out;
+    if (trainer_begin(t, o, e) < 0 || sweep(o->run, e) < 0 || find_start(t, &f, e) < 0)
+        goto out;
+    if (!is_finished(t->own, e)) {
+        t->own->at.finished = 0;
+        if (all_phases(t, &f, e) < 0 || finish(t, e) < 0)
+            goto out;
+    }
+    *out = (struct train_result){.steps = t->own->at.updates, .dice = t->own->at.dice};
+    result = 0;
+out:
+    st_free(&f);
+    trainer_end(t);
+    return result;
+}
+
+/* ---- before a run ------------------------------------------------------------------------------- */
+
+static size_t model_bytes(const struct model *m)
+{
+    const struct params *p = m->params;
+    int64_t floats = p->count + (p->grad ? p->trainable_count : 0);
+    for (int k = 0; m->optim && k < 2; k++)
+        floats += m->optim->moment[k] ? p->trainable_count : 0;
+    return (size_t)floats * sizeof(float) + (m->net ? net_bytes(m->net) : 0);
+}
+
+/* Plans every phase for real and counts: memory that is not touched costs nothing. */
+int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels, int classes,
+                 struct error *e)
+{
+    const struct case_store store = {.channels = channels, .n_classes = classes};
+    const struct train_options o = {.settings = s, .store = &store, .dev = dev};
+    struct trainer *t = mem_alloc(e, 1, sizeof *t);
+    int result = -1;
+    *out = 0;
+    if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)) || trainer_begin(t, &o, e) < 0)
+        goto out;
+    for (; t->phase < t->own->n_phases; t->phase++) {
+        size_t sum = 0;
+        if (begin_models(t, e) < 0)
+            goto out;
+        for (int i = 0; i < t->n_models; i++)
+            sum += t->models[i].name[0] ? model_bytes(&t->models[i]) : 0;
+        sum += (size_t)tensor_count(&t->image) * sizeof(float) + (size_t)tensor_count(&t->label);
+        *out = sum > *out ? sum : *out;
+        batches_end(t);
+    }
+    result = 0;
+out:
+    trainer_end(t);
+    return result;
+}

@@ -1,0 +1,67 @@
+/* train.h - THE loop: batch, turns, update, log, validate, checkpoint; and resume from any instant.
+ *
+ *     prepared cases -> case_store -> sampler -> [ turns -> update -> after ] x steps -> run folder
+ *
+ * Run folder: run.json (settings, versions, data hashes), metrics.sqlite, log.txt, checkpoint-a/b.safetensors
+ * (two generations, written in turn), model.safetensors best.safetensors (if validated), and what phases publish.
+ *
+ * Interrupted anywhere, a run continues to the same bits: everything is a function of (settings, data,
+ * step) and of what the checkpoint holds. Numbers that are not finite stop a step, not a run [M01, M02].
+ */
+#ifndef FALX_TRAIN_H
+#define FALX_TRAIN_H
+
+#include "data/dataset.h"
+#include "prepare/prepare.h"
+#include "train/method.h"
+
+struct train_step {          /* handed to the listener after every step */
+    const char *phase;
+    int phase_number;        /* 0-based */
+    int64_t step, steps;     /* done in this phase, and of how many */
+    int64_t done, total;     /* over all phases */
+    double rate, seconds;    /* learning rate; since the start of this process */
+    const struct note *notes;
+    int n_notes;
+};
+
+struct train_listener {      /* all members may be NULL */
+    void *arg;
+    /* On resume and after a rollback: so many steps of that phase are done; what was noted of later ones
+     * is void, they come again. */
+    void (*resumed)(void *arg, int phase_number, int64_t step);
+    void (*step)(void *arg, const struct train_step *s);
+    /* dice is NaN if it could not be measured */
+    void (*validated)(void *arg, const struct train_step *s, double dice, const double *per_class, int n);
+    int (*stop)(void *arg);  /* 1: checkpoint now and return ERR_STOPPED */
+};
+
+struct train_options {
+    const char *run;         /* folder; exists, locked by the caller */
+    const struct settings *settings;
+    const struct case_store *store;  /* labelled first; validation cases not among them */
+    const struct case_store *val;    /* NULL: none */
+    struct device *dev;
+    int64_t checkpoint_every;        /* steps; 0 = by time */
+    double checkpoint_seconds;       /* 300 */
+    int resume;
+    uint64_t data_hash;              /* of the cases and labels in use; a resume must agree [K05] */
+    const char *version;             /* of the program, which a resume must agree on [P22]; may be NULL */
+    const char *override;            /* keys that a resume may change: "steps,lr"; may be NULL */
+    int sampler_threads;
+    struct report *report;
+    struct train_listener listen;
+};
+
+struct train_result {
+    int64_t steps;           /* updates done in all phases */
+    double dice;             /* of the final model on validation cases; NaN without them */
+};
+
+int train_run(struct train_result *out, const struct train_options *o, struct error *e);
+/* Bytes a training with these settings will need at its peak for models, plans and batches; store, ring
+ * and the arrays of losses are left out. */
+int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels, int classes,
+                 struct error *e);
+
+#endif

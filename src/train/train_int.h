@@ -1,0 +1,47 @@
+/* train_int.h - what the files of the loop share; methods do not include it.
+ *
+ *     train.c     phases, steps, guards          trainer.c    models, states, notes: what methods call
+ *     batches.c   sampler -> device              validate.c   whole volumes      checkpoint.c   files
+ */
+#ifndef FALX_TRAIN_INT_H
+#define FALX_TRAIN_INT_H
+
+#include "train/checkpoint.h"
+#include "train/train.h"
+
+struct train_private {
+    const struct train_options *o;
+    const struct method *method;
+    int n_phases;                    /* that the settings ask for */
+    struct counters at;              /* phase and step are those of struct trainer, set when saving */
+    struct run_facts facts;
+    struct checkpoint_files files;
+    int save_failures;               /* in a row [P03] */
+    double started, saved;           /* seconds of the monotonic clock: this process, last checkpoint */
+    int64_t saved_draw;              /* steps done (all phases) at that checkpoint; -1: none */
+
+    struct sampler *sampler;         /* of this phase */
+    uint8_t *label;                  /* (n, d, h, w) host: labels on their way to the device */
+    int named[TRAIN_MODELS];         /* by this phase's begin */
+    float *buffers[TRAIN_MODELS];    /* running statistics before the step, device */
+    int64_t batches[TRAIN_MODELS];
+};
+
+/* trainer.c */
+void trainer_free_models(struct trainer *t);
+/* After begin: models it did not name go; the others get room for keeping their statistics. */
+int trainer_settle(struct trainer *t, struct error *e);
+void trainer_keep_buffers(struct trainer *t);
+void trainer_restore_buffers(struct trainer *t);
+/* Gradients of all models zero, nothing touched; costs nothing if they are already. */
+void trainer_zero_grads(struct trainer *t);
+/* The first parameter whose gradient is not finite; NULL: none. */
+const char *trainer_bad_gradient(struct trainer *t, const struct model *m);
+
+/* batches.c: tensors of the phase at hand, then the sampler, then one batch after another. */
+int batches_begin(struct trainer *t, struct error *e);
+int batches_sample(struct trainer *t, struct error *e);
+void batches_next(struct trainer *t);
+void batches_end(struct trainer *t); /* zeroed ones are fine */
+
+#endif

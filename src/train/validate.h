@@ -1,0 +1,34 @@
+/* validate.h - how good a model is on whole volumes it does not train on: mean Dice over foreground
+ * classes, then over cases.
+ */
+#ifndef FALX_VALIDATE_H
+#define FALX_VALIDATE_H
+
+#include "net/net.h"
+#include "sample/case_store.h"
+
+enum { VALIDATE_CLASSES = 256 };
+
+struct validation {
+    double dice;                        /* NaN: defined nowhere [M05] */
+    double per_class[VALIDATE_CLASSES]; /* [k] is class k + 1, mean over the cases where it is defined */
+    int n;                              /* foreground classes */
+    int undefined;                      /* (case, class) pairs absent from truth and prediction */
+};
+
+struct validate_options {
+    int patch[3];                       /* windows overlap by half of it */
+    int (*stop)(void *arg);             /* 1: give up with ERR_STOPPED; may be NULL */
+    void *arg;
+};
+
+/* Every case of the store must be labelled; n_classes of the model's definition. */
+int validate(struct validation *out, struct device *dev, struct params *p,
+             const struct net_definition *def, const struct case_store *cases,
+             const struct validate_options *o, struct error *e);
+
+/* Voxels of every class in truth, prediction and both -> Dice of class 1 .. n into dice[0 .. n-1]; NaN
+ * where a class is in neither. */
+void validate_dice(double *dice, int n, const label_t *truth, const label_t *prediction, size_t voxels);
+
+#endif
