@@ -1,0 +1,208 @@
+/* falx.c - the public functions over predict/ and runs/. See falx.h. */
+#include "api/falx.h"
+
+#include <string.h>
+
+#include "base/version.h"
+#include "predict/predict_scan.h"
+#include "predict/run_folder.h"
+#include "runs/runs.h"
+
+struct falx_run {
+    char *folder;
+    struct device *dev;
+    struct run_facts facts;
+    struct predict_model mask, uncertainty;
+    struct predictor *predictor;
+};
+
+const char *falx_version(void)
+{
+    return FALX_VERSION;
+}
+
+/* Hands an inner error out; returns -1. */
+static int told(struct falx_error *to, const struct error *e)
+{
+    if (to) {
+        to->code = (int)e->code;
+        memcpy(to->id, e->id, sizeof to->id);
+        memcpy(to->text, e->text, sizeof to->text);
+    }
+    return -1;
+}
+_Static_assert(sizeof(((struct falx_error *)0)->text) == sizeof(((struct error *)0)->text), "same text");
+
+static int precision_of(enum precision *out, const char *name, struct error *e)
+{
+    *out = !name || strcmp(name, "auto") == 0 ? PRECISION_AUTO
+           : strcmp(name, "f32") == 0         ? PRECISION_F32
+                                              : PRECISION_BF16;
+    if (*out == PRECISION_BF16 && strcmp(name, "bf16") != 0)
+        return fail(e, ERR_CONFIG, "C01", "precision \"%.20s\", allowed auto|f32|bf16", name);
+    return 0;
+}
+
+static int open_models(struct falx_run *r, const struct falx_options *o, struct error *e)
+{
+    const char *which = o->model ? o->model : "final";
+    if (run_model(&r->mask.params, &r->mask.def, r->folder, which, &r->facts, r->dev, e) < 0)
+        return -1;
+    if (!o->uncertainty)
+        return 0;
+    return run_uncertainty(&r->uncertainty.params, &r->uncertainty.def, r->folder, which, &r->mask.def,
+                           &r->facts, r->dev, e);
+}
+
+int falx_open(struct falx_run **out, const char *folder, const struct falx_options *o, struct falx_error *e)
+{
+    static const struct falx_options none = {0};
+    struct error inner = {.code = ERR_NONE};
+    struct device_options device = {.name = "auto"};
+    struct falx_run *r = mem_alloc(&inner, 1, sizeof *r);
+    *out = NULL;
+    o = o ? o : &none;
+    device.threads = o->threads;
+    if (!r || precision_of(&device.precision, o->precision, &inner) < 0 ||
+        !(r->folder = mem_string(&inner, folder)) || device_open(&r->dev, &device, &inner) < 0 ||
+        run_facts_read(&r->facts, folder, &inner) < 0 || open_models(r, o, &inner) < 0)
+        goto failed;
+    const int *patch = r->facts.patch;
+    struct predict_options p = {.patch = {patch[0], patch[1], patch[2]}, .weight = WINDOW_GAUSSIAN,
+                                .tta = o->mirror, .uncertainty = o->uncertainty, .seed = 1337,
+                                .probabilities = 1};
+    if (predictor_new(&r->predictor, r->dev, &r->mask, r->uncertainty.params ? &r->uncertainty : NULL, &p,
+                      &inner) < 0)
+        goto failed;
+    *out = r;
+    return 0;
+failed:
+    falx_close(r);
+    return told(e, &inner);
+}
+
+void falx_close(struct falx_run *run)
+{
+    if (!run)
+        return;
+    predictor_free(run->predictor);
+    params_free(run->mask.params);
+    params_free(run->uncertainty.params);
+    run_facts_free(&run->facts);
+    device_close(run->dev);
+    mem_free(run->folder);
+    mem_free(run);
+}
+
+void falx_info(struct falx_info *out, const struct falx_run *run)
+{
+    const struct run_facts *f = &run->facts;
+    *out = (struct falx_info){.channels = f->channels, .classes = f->classes,
+                              .patch = {f->patch[0], f->patch[1], f->patch[2]}, .method = f->method};
+}
+
+const char *falx_class_name(const struct falx_run *run, int i)
+{
+    return run->facts.class_names && i >= 0 && i < run->facts.classes ? run->facts.class_names[i] : NULL;
+}
+
+/* ---- predicting --------------------------------------------------------------------------------- */
+
+static int predict_volume(struct scan_result *out, struct falx_run *run, struct volume *image,
+                          struct error *e)
+{
+    int64_t channels = volume_channels(image);
+    if (channels != run->facts.channels)
+        return fail(e, ERR_DATA, "L14", "%lld channels, the run was trained on %d", (long long)channels,
+                    run->facts.channels);
+    return predict_scan(out, run->predictor, &run->facts.recipe, image, run->dev->pool, e);
+}
+
+/* The caller's voxels as a volume of our own. */
+static int copy_image(struct volume *out, const struct falx_image *image, struct error *e)
+{
+    size_t n;
+    struct geometry g;
+    if (!image->voxels || image->channels < 1 || image->dims[0] < 1 || image->dims[1] < 1 ||
+        image->dims[2] < 1 || size_mul(&n, (size_t)image->dims[0], (size_t)image->dims[1]) < 0 ||
+        size_mul(&n, n, (size_t)image->dims[2]) < 0 || size_mul(&n, n, (size_t)image->channels) < 0 ||
+        n > (size_t)1 << 40)
+        return fail(e, ERR_DATA, "N01", "image without voxels, or of an impossible shape");
+    int64_t dims[3] = {image->dims[0], image->dims[1], image->dims[2] * image->channels};
+    geometry_from_affine(&g, image->affine);
+    if (volume_new(out, DTYPE_F32, dims, &g, e) < 0)
+        return -1;
+    out->dims[2] = image->dims[2];
+    out->dims[3] = image->channels;
+    memcpy(out->data, image->voxels, n * sizeof(float));
+    return 0;
+}
+
+static int give(void *to, const struct volume *from, size_t each, const char *name, struct error *e)
+{
+    if (!to)
+        return 0;
+    if (!from->data)
+        return fail(e, ERR_CONFIG, NULL, "%s: this run or handle does not have it", name);
+    memcpy(to, from->data, (size_t)volume_voxels(from) * each);
+    return 0;
+}
+
+int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx_image *image,
+                 struct falx_error *e)
+{
+    struct error inner = {.code = ERR_NONE};
+    struct volume v = {0};
+    struct scan_result r = {0};
+    int result = -1;
+    if (copy_image(&v, image, &inner) == 0 && predict_volume(&r, run, &v, &inner) == 0 &&
+        give(maps->mask, &r.label, 1, "mask", &inner) == 0 &&
+        give(maps->foreground, &r.foreground, sizeof(float), "foreground", &inner) == 0 &&
+        give(maps->std, &r.std, sizeof(float), "std", &inner) == 0 &&
+        give(maps->entropy, &r.entropy, sizeof(float), "entropy", &inner) == 0)
+        result = 0;
+    maps->ambiguity = r.ambiguity;
+    volume_free(&v);
+    scan_result_free(&r);
+    return result < 0 ? told(e, &inner) : 0;
+}
+
+int falx_predict_file(struct falx_run *run, const char *in, const char *out, struct falx_error *e)
+{
+    struct error inner = {.code = ERR_NONE};
+    struct volume v = {0};
+    struct scan_result r = {0};
+    int result = -1;
+    if (volume_can_write(out, &inner) == 0 && volume_read(&v, in, NULL, &inner) == 0 &&
+        predict_volume(&r, run, &v, &inner) == 0)
+        result = volume_write(&r.label, out, &inner);
+    volume_free(&v);
+    scan_result_free(&r);
+    return result < 0 ? told(e, &inner) : 0;
+}
+
+/* ---- metrics ------------------------------------------------------------------------------------ */
+
+int falx_metric(struct falx_curve *out, const struct falx_run *run, const char *name, struct falx_error *e)
+{
+    struct error inner = {.code = ERR_NONE};
+    struct runs *runs = NULL;
+    struct runs_curve curve = {0};
+    char *path = path_join(&inner, run->folder, "metrics.sqlite");
+    int result = path ? runs_open_reading(&runs, path, &inner) : -1;
+    if (result == 0)
+        result = strcmp(name, "validation") == 0 ? runs_validation(&curve, runs, &inner)
+                                                 : runs_curve(&curve, runs, name, &inner);
+    *out = (struct falx_curve){curve.n, curve.phase, curve.step, curve.value};
+    runs_close(runs);
+    mem_free(path);
+    return result < 0 ? told(e, &inner) : 0;
+}
+
+void falx_curve_free(struct falx_curve *c)
+{
+    mem_free(c->phase);
+    mem_free(c->step);
+    mem_free(c->value);
+    memset(c, 0, sizeof *c);
+}

@@ -1,0 +1,452 @@
+/* predict.c - the sliding window. See predict.h.
+ *
+ *     windows of one layer (same first plane) -> batches -> network -> ring of patch[0] planes
+ *     next layer starts at plane z: planes below z are closed: divided, labelled, stored, emptied
+ *
+ *           z ->  |== layer 0 ==|
+ *                      |== layer 1 ==|          ring of |==| planes, addressed modulo its length
+ *
+ * Window k along an axis starts at min(k * stride, extent - patch), extent at least the patch (zeros around
+ * smaller scans); windows at the end may overlap more, all are counted. Sums of weights are products of
+ * three tables, so no volume of weights is needed.
+ *
+ * Uncertainty: the parameters of the stage-1 student's Gaussian are averaged over windows just so; its
+ * samples are then drawn once per voxel of the volume, with one epsilon per case and sample, so that
+ * overlapping windows agree and a sample spans the whole scan.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "device/kernels.h"
+#include "predict/component.h"
+#include "predict/predict.h"
+
+enum { DEFAULT_SAMPLES = 16, MAX_BATCH = 8 };
+
+/* One output of one network, gathered over windows. */
+struct gathered {
+    struct net *net;     /* borrowed */
+    const char *output;
+    int c, softmax;
+    float *ring;         /* (patch[0], h, w, c) device */
+    float *plane;        /* (h, w, c) device: a closed plane */
+};
+
+struct predictor {
+    struct device *dev;
+    struct predict_options o;
+    struct predict_model model[2]; /* mask, uncertainty; params NULL: none */
+    struct net *net[2];
+    int channels, classes;
+    float *window;       /* (batch, patch..., channels) host */
+    struct tensor input; /* the same on the device */
+    float *weight[3], *weight_dev[3];
+};
+
+/* The walk over one scan. */
+struct walk {
+    struct predictor *p;
+    struct prediction *out;
+    const float *image;
+    int dims[3], padded[3], left[3]; /* of the scan; at least the patch; zeros before it */
+    int n[3];                        /* windows along each axis */
+    float *total[3], *total_dev[3];  /* sums of weights along each axis */
+    struct gathered part[4];         /* probabilities; mean, log_cov_diag, cov_factor */
+    int n_parts;
+    uint8_t *label;                  /* one closed plane, device */
+    float *map[3];                   /* foreground, std, entropy, device */
+    void *row;                       /* the same on the host */
+    int closed;                      /* planes below are done */
+};
+
+void prediction_free(struct prediction *p)
+{
+    mem_free(p->label);
+    mem_free(p->foreground);
+    mem_free(p->std);
+    mem_free(p->entropy);
+    memset(p, 0, sizeof *p);
+}
+
+/* ---- predictor ----------------------------------------------------------------------------------- */
+
+static int make_weights(struct predictor *p, struct error *e)
+{
+    for (int a = 0; a < 3; a++) {
+        int n = p->o.patch[a];
+        double sigma = n / 8.0, middle = (n - 1) / 2.0;
+        if (!(p->weight[a] = mem_alloc(e, (size_t)n, sizeof(float))))
+            return -1;
+        for (int i = 0; i < n; i++) {
+            double g = exp(-0.5 * (i - middle) * (i - middle) / (sigma * sigma));
+            /* never nothing: the rim of a scan is seen by the rim of one window only */
+            p->weight[a][i] = p->o.weight == WINDOW_GAUSSIAN ? (float)fmax(g, 1e-3) : 1.0f;
+        }
+        p->weight_dev[a] = p->dev->ops->alloc(p->dev, (size_t)n * sizeof(float));
+        if (!p->weight_dev[a])
+            return device_check(p->dev, e);
+        p->dev->ops->upload(p->dev, p->weight_dev[a], p->weight[a], (size_t)n * sizeof(float));
+    }
+    return 0;
+}
+
+static void choose_defaults(struct predict_options *o)
+{
+    int64_t voxels = (int64_t)o->patch[0] * o->patch[1] * o->patch[2], fit = 96 * 96 * 96 / voxels;
+    for (int a = 0; a < 3; a++)
+        if (o->stride[a] <= 0)
+            o->stride[a] = o->patch[a] / 2;
+    if (o->batch <= 0)
+        o->batch = fit < 1 ? 1 : fit > MAX_BATCH ? MAX_BATCH : (int)fit;
+    if (o->samples <= 0)
+        o->samples = DEFAULT_SAMPLES;
+}
+
+int predictor_new(struct predictor **out, struct device *dev, const struct predict_model *mask,
+                  const struct predict_model *uncertainty, const struct predict_options *o, struct error *e)
+{
+    struct predictor *p = mem_alloc(e, 1, sizeof *p);
+    *out = NULL;
+    if (!p)
+        return -1;
+    p->dev = dev;
+    p->o = *o;
+    choose_defaults(&p->o);
+    p->model[0] = *mask;
+    if (uncertainty)
+        p->model[1] = *uncertainty;
+    p->channels = mask->def.channels;
+    p->classes = mask->def.classes;
+    const int *patch = p->o.patch;
+    struct net_shape shape = {.n = p->o.batch, .d = patch[0], .h = patch[1], .w = patch[2],
+                              .use = NET_FORWARD_ONLY};
+    for (int i = 0; i < 2; i++)
+        if (p->model[i].params && net_new(&p->net[i], p->model[i].params, &p->model[i].def, &shape, e) < 0)
+            goto failed;
+    p->input = (struct tensor){.type = VALUE_F32, .n = p->o.batch, .d = patch[0], .h = patch[1],
+                               .w = patch[2], .c = p->channels};
+    size_t bytes = (size_t)tensor_count(&p->input) * sizeof(float);
+    p->window = mem_alloc(e, bytes, 1);
+    p->input.data = dev->ops->alloc(dev, bytes);
+    if (!p->window || device_check(dev, e) < 0 || make_weights(p, e) < 0)
+        goto failed;
+    *out = p;
+    return 0;
+failed:
+    predictor_free(p);
+    return -1;
+}
+
+void predictor_free(struct predictor *p)
+{
+    if (!p)
+        return;
+    net_free(p->net[0]);
+    net_free(p->net[1]);
+    mem_free(p->window);
+    p->dev->ops->free(p->dev, p->input.data);
+    for (int a = 0; a < 3; a++) {
+        mem_free(p->weight[a]);
+        p->dev->ops->free(p->dev, p->weight_dev[a]);
+    }
+    mem_free(p);
+}
+
+/* ---- memory of a walk ------------------------------------------------------------------------------ */
+
+static void walk_end(struct walk *w)
+{
+    const struct device_ops *ops = w->p->dev->ops;
+    for (int i = 0; i < w->n_parts; i++) {
+        ops->free(w->p->dev, w->part[i].ring);
+        ops->free(w->p->dev, w->part[i].plane);
+    }
+    for (int a = 0; a < 3; a++) {
+        mem_free(w->total[a]);
+        ops->free(w->p->dev, w->total_dev[a]);
+        ops->free(w->p->dev, w->map[a]);
+    }
+    ops->free(w->p->dev, w->label);
+    mem_free(w->row);
+}
+
+static int window_start(const struct walk *w, int axis, int k)
+{
+    int last = w->padded[axis] - w->p->o.patch[axis], start = k * w->p->o.stride[axis];
+    return start < last ? start : last;
+}
+
+/* Windows along the axes and the sums of their weights. */
+static int lay_grid(struct walk *w, const int dims[3], struct error *e)
+{
+    struct predictor *p = w->p;
+    for (int a = 0; a < 3; a++) {
+        int patch = p->o.patch[a], stride = p->o.stride[a];
+        w->dims[a] = dims[a];
+        w->padded[a] = dims[a] > patch ? dims[a] : patch;
+        w->left[a] = (w->padded[a] - dims[a]) / 2;
+        w->n[a] = (w->padded[a] - patch + stride - 1) / stride + 1;
+        size_t bytes = (size_t)w->padded[a] * sizeof(float);
+        w->total[a] = mem_alloc(e, bytes, 1);
+        w->total_dev[a] = p->dev->ops->alloc(p->dev, bytes);
+        if (!w->total[a] || !w->total_dev[a])
+            return w->total[a] ? device_check(p->dev, e) : -1;
+        for (int k = 0; k < w->n[a]; k++)
+            for (int i = 0; i < patch; i++)
+                w->total[a][window_start(w, a, k) + i] += p->weight[a][i];
+        p->dev->ops->upload(p->dev, w->total_dev[a], w->total[a], bytes);
+    }
+    return 0;
+}
+
+static int add_part(struct walk *w, struct net *net, const char *output, int c, int softmax, struct error *e)
+{
+    struct gathered *g = &w->part[w->n_parts++];
+    size_t plane = (size_t)w->padded[1] * (size_t)w->padded[2], bytes;
+    *g = (struct gathered){.net = net, .output = output, .c = c, .softmax = softmax};
+    if (size_mul(&bytes, plane * (size_t)w->p->o.patch[0], (size_t)c * sizeof(float)) < 0)
+        return fail(e, ERR_MEMORY, NULL, "scan too large for its windows");
+    g->ring = w->p->dev->ops->alloc(w->p->dev, bytes);
+    g->plane = w->p->dev->ops->alloc(w->p->dev, plane * (size_t)c * sizeof(float));
+    return g->ring && g->plane ? 0 : device_check(w->p->dev, e);
+}
+
+static int make_parts(struct walk *w, struct error *e)
+{
+    struct predictor *p = w->p;
+    int c = p->classes, rank = p->model[1].def.rank;
+    const char *logits = p->model[0].def.rank > 0 ? "mean" : "logits";
+    if (add_part(w, p->net[0], logits, c, 1, e) < 0)
+        return -1;
+    if (!p->net[1])
+        return 0;
+    if (add_part(w, p->net[1], "mean", c, 0, e) < 0 || add_part(w, p->net[1], "log_cov_diag", c, 0, e) < 0)
+        return -1;
+    return add_part(w, p->net[1], "cov_factor", rank * c, 0, e);
+}
+
+static int make_output(struct walk *w, struct error *e)
+{
+    struct predictor *p = w->p;
+    struct prediction *out = w->out;
+    size_t plane = (size_t)w->padded[1] * (size_t)w->padded[2], voxels;
+    if (size_mul(&voxels, (size_t)w->dims[0] * (size_t)w->dims[1], (size_t)w->dims[2]) < 0)
+        return fail(e, ERR_MEMORY, NULL, "scan too large");
+    memcpy(out->dims, w->dims, sizeof out->dims);
+    if (!(out->label = mem_alloc(e, voxels, sizeof *out->label)) ||
+        (p->o.probabilities && !(out->foreground = mem_alloc(e, voxels, sizeof(float)))) ||
+        (p->o.uncertainty && !(out->entropy = mem_alloc(e, voxels, sizeof(float)))) ||
+        (p->net[1] && !(out->std = mem_alloc(e, voxels, sizeof(float)))) ||
+        !(w->row = mem_alloc(e, plane, sizeof(float))))
+        return -1;
+    w->label = p->dev->ops->alloc(p->dev, plane);
+    for (int i = 0; i < 3; i++)
+        w->map[i] = p->dev->ops->alloc(p->dev, plane * sizeof(float));
+    return device_check(p->dev, e);
+}
+
+/* ---- windows ------------------------------------------------------------------------------------------ */
+
+/* Copies one window, mirrored as asked, into slot i of the batch; zeros outside of the scan. */
+static void cut_window(struct walk *w, int i, const int first[3], const int flip[3])
+{
+    struct predictor *p = w->p;
+    const int *patch = p->o.patch;
+    int64_t c = p->channels;
+    float *to = p->window + (int64_t)i * patch[0] * patch[1] * patch[2] * c;
+    for (int z = 0; z < patch[0]; z++)
+        for (int y = 0; y < patch[1]; y++, to += patch[2] * c) {
+            int sz = first[0] - w->left[0] + (flip[0] ? patch[0] - 1 - z : z);
+            int sy = first[1] - w->left[1] + (flip[1] ? patch[1] - 1 - y : y);
+            int sx = first[2] - w->left[2], in = sz >= 0 && sz < w->dims[0] && sy >= 0 && sy < w->dims[1];
+            const float *row = in ? w->image + ((int64_t)sz * w->dims[1] + sy) * w->dims[2] * c : NULL;
+            for (int x = 0; x < patch[2]; x++) {
+                int from = sx + (flip[2] ? patch[2] - 1 - x : x);
+                for (int64_t t = 0; t < c; t++)
+                    to[x * c + t] = row && from >= 0 && from < w->dims[2] ? row[from * c + t] : 0.0f;
+            }
+        }
+}
+
+struct slot {
+    int first[3], flip[3];
+};
+
+/* Runs n windows and adds what came out to the rings. */
+static void run_windows(struct walk *w, const struct slot *slots, int n)
+{
+    struct predictor *p = w->p;
+    const int *patch = p->o.patch;
+    struct tensor x = tensor_items(&p->input, 0, n);
+    struct net_pass pass = {.mode = NET_EVAL};
+    p->dev->ops->upload(p->dev, x.data, p->window, (size_t)tensor_count(&x) * sizeof(float));
+    for (int i = 0; i < 2; i++)
+        if (p->net[i] && (i == 0 || p->net[1] != p->net[0]))
+            net_forward(p->net[i], &x, &pass);
+    for (int k = 0; k < w->n_parts; k++) {
+        const struct gathered *g = &w->part[k];
+        struct tensor all = net_value(g->net, g->output);
+        for (int i = 0; i < n; i++) {
+            struct tensor y = tensor_items(&all, i, 1);
+            RUN(p->dev, window_add, tensor_voxels(&y), .x = y.data, .ring = g->ring,
+                .weight = {p->weight_dev[0], p->weight_dev[1], p->weight_dev[2]}, .c = g->c,
+                .softmax = g->softmax, .h = w->padded[1], .w = w->padded[2],
+                .patch = {patch[0], patch[1], patch[2]},
+                .first = {slots[i].first[0], slots[i].first[1], slots[i].first[2]},
+                .flip = {slots[i].flip[0], slots[i].flip[1], slots[i].flip[2]});
+        }
+    }
+}
+
+/* All windows that start at plane z, each seen once or in its eight mirror images. */
+static int run_layer(struct walk *w, int z, struct error *e)
+{
+    struct predictor *p = w->p;
+    struct slot slots[64];
+    int n = 0, images = p->o.tta ? 8 : 1, batch = p->o.batch < 64 ? p->o.batch : 64;
+    int total = w->n[1] * w->n[2] * images;
+    for (int k = 0; k < total; k++) {
+        int image = k % images, y = k / images / w->n[2], x = k / images % w->n[2];
+        struct slot *s = &slots[n];
+        *s = (struct slot){.first = {z, window_start(w, 1, y), window_start(w, 2, x)},
+                           .flip = {image & 1, image >> 1 & 1, image >> 2 & 1}};
+        cut_window(w, n++, s->first, s->flip);
+        if (n < batch && k + 1 < total)
+            continue;
+        run_windows(w, slots, n);
+        n = 0;
+        if (device_check(p->dev, e) < 0)
+            return -1;
+        if (p->o.stop && p->o.stop(p->o.arg))
+            return fail(e, ERR_STOPPED, "P11", "stopped");
+    }
+    return 0;
+}
+
+/* ---- closing planes ------------------------------------------------------------------------------------- */
+
+static void draw_eps(struct k_gauss *g, const struct predictor *p)
+{
+    for (int j = 0; j < g->pairs; j++) {
+        struct rng r = rng_start(p->o.seed, 0, RNG_SAMPLE, (uint64_t)j);
+        for (int k = 0; k < g->rank; k++)
+            g->eps[j][k] = rng_normal(&r);
+    }
+}
+
+static void spread(struct walk *w, int z)
+{
+    struct predictor *p = w->p;
+    int64_t plane = (int64_t)w->padded[1] * w->padded[2];
+    struct k_window_spread k = {
+        .g = {.mean = w->part[1].plane, .diag = w->part[2].plane, .factor = w->part[3].plane,
+              .classes = p->classes, .rank = p->model[1].def.rank, .pairs = p->o.samples / 2,
+              .wanted = (1u << (p->o.samples / 2)) - 1, .seed = p->o.seed,
+              .first = (uint64_t)z * (uint64_t)plane, .stream = RNG_SAMPLE + 1},
+        .std = w->map[1], .entropy = w->map[2]};
+    draw_eps(&k.g, p);
+    p->dev->ops->map(p->dev, KERNEL_window_spread, &k, plane);
+}
+
+/* One closed plane of a map into the scan's grid. */
+static void store_map(struct walk *w, float *to, const float *from, int z)
+{
+    if (!to)
+        return;
+    float *row = w->row;
+    w->p->dev->ops->download(w->p->dev, row, from,
+                             (size_t)w->padded[1] * (size_t)w->padded[2] * sizeof(float));
+    for (int y = 0; y < w->dims[1]; y++)
+        memcpy(to + ((int64_t)z * w->dims[1] + y) * w->dims[2],
+               row + (int64_t)(y + w->left[1]) * w->padded[2] + w->left[2],
+               (size_t)w->dims[2] * sizeof(float));
+}
+
+static void store_plane(struct walk *w, int z)
+{
+    struct prediction *out = w->out;
+    uint8_t *row = w->row;
+    w->p->dev->ops->download(w->p->dev, row, w->label, (size_t)w->padded[1] * (size_t)w->padded[2]);
+    for (int y = 0; y < w->dims[1]; y++)
+        for (int x = 0; x < w->dims[2]; x++)
+            out->label[((int64_t)z * w->dims[1] + y) * w->dims[2] + x] =
+                row[(int64_t)(y + w->left[1]) * w->padded[2] + w->left[2] + x];
+    store_map(w, out->foreground, w->map[0], z);
+    store_map(w, out->std, w->map[1], z);
+    store_map(w, out->entropy, w->map[2], z);
+}
+
+/* Closes the planes below `end` and empties their places in the rings. */
+static void close_planes(struct walk *w, int end)
+{
+    struct predictor *p = w->p;
+    int64_t plane = (int64_t)w->padded[1] * w->padded[2];
+    float images = p->o.tta ? 8.0f : 1.0f;
+    for (; w->closed < end; w->closed++) {
+        int z = w->closed;
+        for (int k = 0; k < w->n_parts; k++) {
+            const struct gathered *g = &w->part[k];
+            float *sum = g->ring + z % p->o.patch[0] * plane * g->c;
+            RUN(p->dev, window_mean, plane, .sum = sum, .total = {w->total_dev[1], w->total_dev[2]},
+                .total_plane = images * w->total[0][z], .out = g->plane, .c = g->c, .w = w->padded[2]);
+            p->dev->ops->zero(p->dev, sum, (size_t)plane * (size_t)g->c * sizeof(float));
+        }
+        if (z < w->left[0] || z >= w->left[0] + w->dims[0])
+            continue;
+        RUN(p->dev, window_label, plane, .prob = w->part[0].plane, .label = w->label,
+            .foreground = w->map[0], .entropy = w->map[2], .c = p->classes);
+        if (p->net[1])
+            spread(w, z);
+        store_plane(w, z - w->left[0]);
+    }
+}
+
+/* ---- one scan --------------------------------------------------------------------------------------------- */
+
+/* Mean entropy over the predicted foreground and the voxels that touch it by a face. */
+static double ambiguity(const struct prediction *p)
+{
+    int64_t h = p->dims[1], w = p->dims[2], at[3], step[3] = {h * w, w, 1};
+    double sum = 0.0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->dims[0] * h * w; i++) {
+        at[0] = i / (h * w);
+        at[1] = i / w % h;
+        at[2] = i % w;
+        int near = p->label[i] != 0;
+        for (int a = 0; a < 3 && !near; a++)
+            near = (at[a] > 0 && p->label[i - step[a]]) || (at[a] + 1 < p->dims[a] && p->label[i + step[a]]);
+        sum += near ? (double)p->entropy[i] : 0.0;
+        n += near;
+    }
+    return n ? sum / (double)n : 0.0;
+}
+
+int predict_array(struct prediction *out, struct predictor *p, const float *image, const int dims[3],
+                  struct error *e)
+{
+    struct walk w = {.p = p, .out = out, .image = image};
+    int result = -1;
+    memset(out, 0, sizeof *out);
+    if (lay_grid(&w, dims, e) < 0 || make_parts(&w, e) < 0 || make_output(&w, e) < 0)
+        goto out;
+    for (int k = 0; k < w.n[0]; k++) {
+        close_planes(&w, window_start(&w, 0, k));
+        if (run_layer(&w, window_start(&w, 0, k), e) < 0)
+            goto out;
+    }
+    close_planes(&w, w.padded[0]);
+    if (device_check(p->dev, e) < 0)
+        goto out;
+    if (p->o.largest && component_keep_largest(out->label, out->dims, e) < 0)
+        goto out;
+    if (out->entropy)
+        out->ambiguity = ambiguity(out);
+    result = 0;
+out:
+    walk_end(&w);
+    if (result < 0)
+        prediction_free(out);
+    return result;
+}

@@ -1,0 +1,58 @@
+/* predict.h - from a trained model and a scan to a mask on the scan's own grid.
+ *
+ *     raw volume -> recipe (prepare.h) -> windows -> network -> slab of summed probabilities
+ *                -> argmax, maps -> back to the original grid -> files
+ *
+ * Windows are walked slab by slab along the slowest axis: a slab is closed as soon as no later window
+ * touches it, so memory does not grow with classes x volume.
+ */
+#ifndef FALX_PREDICT_H
+#define FALX_PREDICT_H
+
+#include "net/net.h"
+#include "prepare/prepare.h"
+#include "volume/volume.h"
+
+enum window_weight { WINDOW_EVEN, WINDOW_GAUSSIAN }; /* the paper's rule; nnU-Net's sigma = 1/8 */
+
+struct predict_options {
+    int patch[3];
+    int stride[3];          /* 0: half of the patch */
+    enum window_weight weight;
+    int tta;                /* 1: mean over the 8 mirror images */
+    int batch;              /* windows at a time; 0 = chosen from the patch */
+    int uncertainty;        /* 1: std of the foreground probability over samples, and entropy */
+    int samples;            /* of the logits distribution; 0 = 16 (8 antithetic pairs) */
+    uint64_t seed;
+    int largest;            /* 1: keep the largest component of every class */
+    int probabilities;      /* 1: also the foreground probability (1 - background) */
+    int (*stop)(void *arg); /* asked between windows; may be NULL */
+    void *arg;
+};
+
+/* On the grid of the network, (d, h, w). */
+struct prediction {
+    int dims[3];
+    label_t *label;
+    float *foreground;      /* 1 - p(background); NULL unless wanted */
+    float *std;             /* of the foreground probability; NULL unless uncertainty */
+    float *entropy;         /* in nats / ln C, 0..1; NULL unless uncertainty */
+    double ambiguity;       /* one score a case: mean entropy over the predicted foreground and the voxels
+                             * around it, 0 if there is none */
+};
+void prediction_free(struct prediction *p);
+
+struct predictor;
+/* models: [0] gives the mask, [1] (may be NULL) the uncertainty: the stage-1 student. Borrowed. */
+struct predict_model {
+    struct params *params;
+    struct net_definition def;
+};
+int predictor_new(struct predictor **out, struct device *dev, const struct predict_model *mask,
+                  const struct predict_model *uncertainty, const struct predict_options *o, struct error *e);
+void predictor_free(struct predictor *p);
+/* image (d, h, w, c) as in the case store. */
+int predict_array(struct prediction *out, struct predictor *p, const float *image, const int dims[3],
+                  struct error *e);
+
+#endif

@@ -1,0 +1,141 @@
+/* run_folder.c - see run_folder.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "net/model_file.h"
+#include "predict/run_folder.h"
+
+enum { MAX_CLASSES = 256, MAX_CHANNELS = RECIPE_MAX_CHANNELS, MAX_PATCH = 1024 };
+
+void run_facts_to_json(struct js_out *o, const struct run_facts *f)
+{
+    int64_t patch[3] = {f->patch[0], f->patch[1], f->patch[2]};
+    js_out_text(o, "trained_method", f->method);
+    js_out_int(o, "image_channels", f->channels);
+    js_out_int(o, "n_classes", f->classes);
+    js_out_ints(o, "network_patch", patch, 3);
+    if (f->class_names) {
+        js_out_open(o, "class_names", '[');
+        for (int i = 0; i < f->classes; i++)
+            js_out_text(o, NULL, f->class_names[i]);
+        js_out_close(o, ']');
+    }
+    recipe_to_json(o, "preparation", &f->recipe);
+}
+
+static int read_int(int *out, const struct js *v, const char *key, int64_t min, int64_t max, struct error *e)
+{
+    int64_t n = 0;
+    if (js_int(&n, v) < 0 || n < min || n > max)
+        return fail(e, ERR_DATA, "C01", "%s is missing or not a whole number %lld..%lld", key,
+                    (long long)min, (long long)max);
+    *out = (int)n;
+    return 0;
+}
+
+static int read_names(struct run_facts *f, const struct js *names, struct error *e)
+{
+    if (js_count(names) != f->classes)
+        return 0;
+    f->class_names = mem_alloc(e, (size_t)f->classes, sizeof *f->class_names);
+    for (int i = 0; f->class_names && i < f->classes; i++) {
+        const char *text = js_text(js_at(names, i));
+        if (!(f->class_names[i] = mem_string(e, text ? text : "")))
+            return -1;
+    }
+    return f->class_names ? 0 : -1;
+}
+
+static int read_facts(struct run_facts *f, const struct js *json, struct error *e)
+{
+    const char *method = js_text(js_get(json, "trained_method"));
+    const struct js *patch = js_get(json, "network_patch");
+    snprintf(f->method, sizeof f->method, "%s", method ? method : "");
+    if (read_int(&f->channels, js_get(json, "image_channels"), "image_channels", 1, MAX_CHANNELS, e) < 0 ||
+        read_int(&f->classes, js_get(json, "n_classes"), "n_classes", 2, MAX_CLASSES, e) < 0)
+        return -1;
+    for (int a = 0; a < 3; a++) {
+        if (read_int(&f->patch[a], js_at(patch, a), "network_patch", 16, MAX_PATCH, e) < 0)
+            return -1;
+        if (f->patch[a] % 16)
+            return fail(e, ERR_DATA, "C01", "network_patch %d, allowed multiples of 16", f->patch[a]);
+    }
+    if (read_names(f, js_get(json, "class_names"), e) < 0)
+        return -1;
+    return recipe_from_json(&f->recipe, js_get(json, "preparation"), e);
+}
+
+int run_facts_read(struct run_facts *out, const char *folder, struct error *e)
+{
+    struct js *json = NULL;
+    char *path = path_join(e, folder, "run.json");
+    int result = -1;
+    memset(out, 0, sizeof *out);
+    if (!path)
+        return -1;
+    if (!io_exists(path)) {
+        fail(e, ERR_DATA, "L01", "no run.json here: not a run folder");
+        fail_in(e, folder);
+    } else if (js_read_file(&json, path, e) == 0) {
+        result = read_facts(out, json, e);
+        if (result < 0)
+            fail_in(e, path);
+    }
+    if (result < 0)
+        run_facts_free(out);
+    js_free(json);
+    mem_free(path);
+    return result;
+}
+
+void run_facts_free(struct run_facts *f)
+{
+    for (int i = 0; f->class_names && i < f->classes; i++)
+        mem_free(f->class_names[i]);
+    mem_free(f->class_names);
+    memset(f, 0, sizeof *f);
+}
+
+int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,
+              const struct run_facts *facts, struct device *dev, struct error *e)
+{
+    const char *stem = strcmp(which, "final") == 0 ? "model" : which;
+    char *path = mem_format(e, "%s/%s.safetensors", folder, stem);
+    int result = -1;
+    *out = NULL;
+    if (!path)
+        return -1;
+    if (!io_exists(path)) {
+        fail(e, ERR_DATA, "S10", "this run has no such model%s",
+             strcmp(stem, "model") ? "" : ": training has not finished");
+        fail_in(e, path);
+    } else if (model_read(out, def, path, dev, e) == 0) {
+        result = 0;
+        if (def->channels != facts->channels || def->classes != facts->classes) {
+            result = fail(e, ERR_BUSY, "S10", "%d channels and %d classes, run.json says %d and %d",
+                          def->channels, def->classes, facts->channels, facts->classes);
+            fail_in(e, path);
+            params_free(*out);
+            *out = NULL;
+        }
+    }
+    mem_free(path);
+    return result;
+}
+
+int run_uncertainty(struct params **out, struct net_definition *def, const char *folder, const char *which,
+                    const struct net_definition *mask, const struct run_facts *facts, struct device *dev,
+                    struct error *e)
+{
+    *out = NULL;
+    if (mask->rank == 0)
+        return 0;
+    char *path = path_join(e, folder, "stage1.safetensors");
+    if (!path)
+        return -1;
+    int has_stage1 = io_exists(path);
+    mem_free(path);
+    return run_model(out, def, folder, has_stage1 ? "stage1" : which, facts, dev, e);
+}

@@ -1,0 +1,36 @@
+/* run_folder.h - what a run folder tells those who come after training: how scans were prepared, which
+ * patch and classes, which model files. Part of run.json, which the training verb writes once (mode 0600:
+ * it names paths) and everybody else reads.
+ */
+#ifndef FALX_RUN_FOLDER_H
+#define FALX_RUN_FOLDER_H
+
+#include "base/json_write.h"
+#include "net/net.h"
+#include "prepare/prepare.h"
+
+struct run_facts {
+    struct recipe recipe;
+    int patch[3];
+    int channels, classes;
+    char **class_names;   /* (classes), or NULL */
+    char method[24];
+};
+
+/* Members of run.json that run_facts_read() understands. */
+void run_facts_to_json(struct js_out *o, const struct run_facts *f);
+int run_facts_read(struct run_facts *out, const char *folder, struct error *e);
+void run_facts_free(struct run_facts *f); /* zeroed ones are fine */
+
+/* Which weights of a run: "final" (model.safetensors), "best", "stage1". Refuses what the run does not
+ * have, and weights that do not fit its channels and classes. */
+int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,
+              const struct run_facts *facts, struct device *dev, struct error *e);
+
+/* The weights that uncertainty is read from, given the model that makes the mask: the stage-1 student of an AUA
+ * run, because only its covariance is trained. *out is NULL for networks without a covariance. */
+int run_uncertainty(struct params **out, struct net_definition *def, const char *folder, const char *which,
+                    const struct net_definition *mask, const struct run_facts *facts, struct device *dev,
+                    struct error *e);
+
+#endif
