@@ -218,7 +218,7 @@ static void test_warp_identity_is_copy(void **state)
     (void)state;
     struct case_store s = one_case(9, 12, 7, 1);
     number_voxels(&s.cases[0]);
-    struct augment_options o = {.rotflip = 1, .mirror_p = 0.5f};
+    struct augment_options o = {.rotflip = 1, .mirror_p = {0.5f, 0.5f, 0.5f}};
     struct patch a = new_patch(10, 8, 6, 1), b = new_patch(10, 8, 6, 1);
     for (uint32_t slot = 0; slot < 64; slot++) {
         struct augment_draw d;
@@ -298,7 +298,7 @@ static void test_label_follows_image(void **state)
     struct case_store s = one_case(34, 30, 26, 4);
     struct stored_case *c = &s.cases[0];
     place_voxels(c);
-    struct augment_options o = {.rotflip = 1, .mirror_p = 0.5f, .scale = {0.5f, 0.6f, 1.4f},
+    struct augment_options o = {.rotflip = 1, .mirror_p = {0.5f, 0.5f, 0.5f}, .scale = {0.5f, 0.6f, 1.4f},
                                 .rotate = {0.5f, -40, 40}, .elastic = {0.5f, 1, 3},
                                 .elastic_spacing = 8};
     struct patch p = new_patch(24, 22, 28, 4);
@@ -606,7 +606,7 @@ static void test_options_refused(void **state)
     bad[2].gamma.lo = 2;
     bad[2].gamma.hi = 1;
     bad[3].zoom.lo = NAN;
-    bad[4].mirror_p = -1;
+    bad[4].mirror_p[1] = -1;
     bad[5].elastic_spacing = 0;
     bad[6].scale.p = NAN;
     bad[7].rotate.hi = INFINITY;

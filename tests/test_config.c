@@ -257,10 +257,10 @@ static void names_of_research_scripts(void **state)
                            "--num_workers=2", NULL),
                      0);
     assert_string_equal(c.labeled, "16");
-    assert_int_equal(c.batch, 6);
-    assert_int_equal(c.labeled_batch, 3);
-    assert_int_equal(c.patch[0] * 1000000 + c.patch[1] * 1000 + c.patch[2], 112112080);
-    assert_true(c.ema_decay == 0.5);
+    assert_int_equal(c.set.batch, 6);
+    assert_int_equal(c.set.labeled_batch, 3);
+    assert_int_equal(c.set.patch[0] * 1000000 + c.set.patch[1] * 1000 + c.set.patch[2], 112112080);
+    assert_true(c.set.ema_decay == 0.5);
     assert_int_equal(c.threads, 2);
     config_free(&c);
 }
@@ -339,8 +339,8 @@ static void training_values(void **state)
     assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--batch", "1", "--ema-decay=0", "--patch",
                            "32", "--labeled", "train.list", NULL),
                      0);
-    assert_int_equal(c.labeled_batch, 1);
-    assert_int_equal(c.patch[2], 32);
+    assert_int_equal(c.set.labeled_batch, 1);
+    assert_int_equal(c.set.patch[2], 32);
     assert_string_equal(c.labeled, "train.list");
     config_free(&c);
 }
@@ -372,14 +372,14 @@ static void seeds(void **state)
     struct error e = {.code = ERR_NONE};
     int64_t drawn[3];
     parse_plain(&c, VERB_PHANTOM);
-    assert_int_equal(c.seed, 1337);
+    assert_int_equal(c.set.seed, 1337);
     assert_int_equal(c.seed_drawn, 0);
     config_free(&c);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(parse(&c, &e, VERB_PHANTOM, "out", "--seed", "random", NULL), 0);
         assert_int_equal(c.seed_drawn, 1);
-        assert_true(c.seed >= 0);
-        drawn[i] = c.seed;
+        assert_true(c.set.seed >= 0);
+        drawn[i] = c.set.seed;
         config_free(&c);
     }
     assert_false(drawn[0] == drawn[1] && drawn[1] == drawn[2]);
@@ -401,16 +401,16 @@ static void flag_over_file_over_default(void **state)
     struct error e = {.code = ERR_NONE};
     assert_int_equal(io_write_all(path, 0600, text, sizeof text - 1, &e), 0);
     parse_plain(&c, VERB_CHECK);
-    assert_int_equal(c.batch, 4);
+    assert_int_equal(c.set.batch, 4);
     config_free(&c);
     if (parse(&c, &e, VERB_CHECK, "set", "--threads", "8", "--config", path, "--no-strict", NULL) <
         0)
         stop("%s", e.text);
-    assert_int_equal(c.batch, 6);
+    assert_int_equal(c.set.batch, 6);
     assert_int_equal(c.threads, 8);
-    assert_int_equal(c.labeled_batch, 5);
+    assert_int_equal(c.set.labeled_batch, 5);
     assert_int_equal(c.strict, 0);
-    assert_true(c.ema_decay == 0.99);
+    assert_true(c.set.ema_decay == 0.99);
     config_free(&c);
     unlink(path);
     assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--config", path, NULL), -1);

@@ -18,7 +18,13 @@ enum rng_stream {
     RNG_PHANTOM,    /* shapes of synthetic scans */
     RNG_NOISE,      /* voxel noise of synthetic scans */
     RNG_FINGERPRINT,/* sampled voxels of an intensity fingerprint */
-    RNG_TEST        /* tests */
+    RNG_TEST,       /* tests */
+    RNG_INIT,       /* initial weights */
+    RNG_POINTS,     /* which boundary voxels take part in the contrast */
+    RNG_PASTE,      /* boxes of copy-paste */
+    RNG_INPUT_NOISE = 32, /* noise on inputs, + number of the network (up to 16) */
+    RNG_DROPOUT = 48,     /* dropped channels, + number of the network */
+    RNG_SAMPLE = 64       /* logit samples, + 2 * number of the network: epsilon, then eta */
 };
 
 struct rng_block {

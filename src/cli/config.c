@@ -1,8 +1,8 @@
 /* config.c - from words to a checked struct config.
  *
- * Three sources write the same fields, the strongest last:
+ * Four sources write the same fields, the strongest last:
  *
- *     default (text in options.c)  ->  config file (--config)  ->  command line
+ *     default (options.c)  ->  preset (presets.c)  ->  config file (--config)  ->  command line
  *
  * All values pass through option_set(), so a default, a line and a flag obey the same rules. The
  * file is read between the other two, which is why the command line is first only scanned:
@@ -356,16 +356,18 @@ static int draw_seed(int64_t *out, struct error *e)
 static int finish(struct config *c, struct error *e)
 {
     const struct verb_row *v = &verbs[c->verb];
-    if (c->seed < 0) {
+    if (c->set.seed < 0) {
         c->seed_drawn = 1;
-        if (draw_seed(&c->seed, e) < 0)
+        if (draw_seed(&c->set.seed, e) < 0)
             return -1;
     }
-    if (c->labeled_batch == 0)
-        c->labeled_batch = c->batch > 1 ? c->batch / 2 : 1;
-    if (c->labeled_batch > c->batch) {
-        fail(e, ERR_CONFIG, "C03", "%lld, allowed 1..%lld (--batch)", (long long)c->labeled_batch,
-             (long long)c->batch);
+    if (c->set.labeled_batch == 0 && strcmp(c->set.method, "supervised") == 0)
+        c->set.labeled_batch = c->set.batch; /* nothing else would be looked at */
+    if (c->set.labeled_batch == 0)
+        c->set.labeled_batch = c->set.batch > 1 ? c->set.batch / 2 : 1;
+    if (c->set.labeled_batch > c->set.batch) {
+        fail(e, ERR_CONFIG, "C03", "%lld, allowed 1..%lld (--batch)", (long long)c->set.labeled_batch,
+             (long long)c->set.batch);
         return fail_in(e, "--labeled-batch");
     }
     if (c->print_config || c->show_limits)
@@ -379,6 +381,16 @@ static int finish(struct config *c, struct error *e)
         return fail(e, ERR_CONFIG, "C01", "%s: %d given, expected %s; see falx %s --help", v->name,
                     c->n_args, *v->args ? v->args : "no argument", v->name);
     return 0;
+}
+
+/* File, then command line. */
+static int apply_all(struct config *c, const struct scan *s, struct error *e)
+{
+    if (apply_given(c, s, OPTION_ARGV_ONLY, e) < 0)
+        return -1;
+    if (c->config_file && apply_file(c, c->config_file, e) < 0)
+        return -1;
+    return apply_given(c, s, 0, e);
 }
 
 int config_parse(struct config *out, enum verb verb, int argc, char **argv, struct error *e)
@@ -403,9 +415,15 @@ int config_parse(struct config *out, enum verb verb, int argc, char **argv, stru
         result = 0;
         goto out;
     }
-    if (out->config_file && apply_file(out, out->config_file, e) < 0)
+    if (apply_all(out, &s, e) < 0)
         goto out;
-    if (apply_given(out, &s, 0, e) < 0 || finish(out, e) < 0)
+    if (out->train_preset) { /* now that its name is known: once more, below the rest */
+        const char *preset = out->train_preset;
+        if (set_defaults(out, e) < 0 ||
+            config_apply_text(out, preset_text(preset), preset, e) < 0 || apply_all(out, &s, e) < 0)
+            goto out;
+    }
+    if (finish(out, e) < 0)
         goto out;
     result = 0;
 out:

@@ -1,7 +1,7 @@
 /* config.h - everything a user can set, in one struct filled from one table (options.c).
  *
  * The same table drives the command line, the config file, --help, validation, --print-config and
- * what is recorded in output folders. Precedence: flag > file > default.
+ * what is recorded in output folders. Precedence: flag > file > preset > default.
  */
 #ifndef FALX_CONFIG_H
 #define FALX_CONFIG_H
@@ -10,13 +10,13 @@
 
 #include "base/base.h"
 #include "base/json_write.h"
+#include "base/version.h"
+#include "train/settings.h"
 #include "volume/volume.h"
 
-#define FALX_VERSION "0.1.0"
-
 enum verb {
-    VERB_INFO, VERB_CHECK, VERB_CONVERT, VERB_PHANTOM, VERB_PREPARE, VERB_EVAL, VERB_BENCH,
-    VERB_DOCTOR, VERB_COUNT
+    VERB_INFO, VERB_CHECK, VERB_CONVERT, VERB_PHANTOM, VERB_PREPARE, VERB_TRAIN, VERB_PREDICT,
+    VERB_PSEUDO, VERB_EVAL, VERB_REPORT, VERB_BENCH, VERB_DOCTOR, VERB_COUNT
 };
 
 struct config {
@@ -27,10 +27,11 @@ struct config {
     /* every verb */
     int help, json, quiet, print_config, show_limits;
     char *config_file; /* --config FILE */
-    char *preset;      /* --preset NAME: prepare's recipe, or a named set of values */
+    char *preset;      /* --preset NAME of prepare: a recipe */
+    char *train_preset; /* --preset NAME of train: a named set of values; NULL: none */
     int64_t threads;   /* 0 = one per core */
-    int64_t seed;      /* default 1337; --seed random draws one, prints and stores it */
-    int seed_drawn;    /* 1: the seed was drawn, not chosen */
+    int seed_drawn;    /* 1: set.seed was drawn, not chosen */
+    struct settings set; /* seed for every verb; the rest is training's */
 
     /* reading volumes */
     int strict, allow_gaps;
@@ -44,11 +45,8 @@ struct config {
     char *output;      /* -o */
     int force;
 
-    /* data sets and the training they are checked for */
+    /* data sets */
     char *labeled;     /* --labeled N|LIST */
-    int64_t patch[3];  /* --patch X[,Y,Z]; 0,0,0 = auto, nothing to check against */
-    int64_t batch, labeled_batch;
-    double ema_decay;
     int follow, skip_bad;
     double geometry_tolerance_mm;
 
@@ -58,12 +56,37 @@ struct config {
     int64_t size[3];   /* --size X[,Y,Z] */
     char *layout;      /* plain|nnunet|msd|datalist|h5|la|pancreas */
 
+    /* training and predicting: where and how, nothing that changes the result of a step */
+    char *device;      /* auto|cpu */
+    int precision;     /* enum precision: auto|f32|bf16 */
+    int resume;
+    char *recipe;      /* how raw scans are prepared; auto: by preset and layout */
+    char *cache;       /* folder of prepared scans; NULL: inside the run folder */
+    char *val;         /* --val N|LIST: labelled cases kept for validation; NULL: none */
+    char *budget;      /* --budget 40m: time instead of --steps */
+    int64_t checkpoint_every; /* steps; 0 = every 5 minutes */
+
+    /* predict and pseudo */
+    char *input;       /* -i */
+    char *model;       /* final|best|stage1|FILE */
+    int uncertainty, prob, tta, largest;
+    int window;        /* enum window_weight: even|gaussian */
+    int64_t stride[3]; /* 0 = half of the patch */
+    int64_t samples;
+    char *part;        /* --part i/n */
+
     /* eval */
     int protocol;      /* enum metric_protocol: mm|paper */
     double nsd_tolerance;     /* of the surface Dice, in the unit of the protocol */
     char *csv;         /* --csv FILE */
     char *pictures;    /* --pictures FOLDER */
     char *image;       /* --image PATH: scan or folder of scans that pictures are drawn on */
+    int map;           /* --map none|std|entropy: draw this map of uncertainty, too */
+
+    /* report; also `pictures` */
+    char *title;
+    char *eval;        /* --eval A.json,B.json: scores, one file a run */
+    char *charts;      /* --charts FOLDER */
 
     void *owned;       /* strings belong to the config */
 };
@@ -90,9 +113,21 @@ int verb_check(struct config *c);
 int verb_convert(struct config *c);
 int verb_phantom(struct config *c);
 int verb_prepare(struct config *c);
+int verb_train(struct config *c);
+int verb_predict(struct config *c);
+int verb_pseudo(struct config *c);
 int verb_eval(struct config *c);
+int verb_report(struct config *c);
 int verb_bench(struct config *c);
 int verb_doctor(struct config *c);
+
+/* Text of a preset for training, lines of `key = value`; NULL: no such preset. */
+const char *preset_text(const char *name);
+
+/* ---- signals (stop.c) --------------------------------------------------------------------- */
+void stop_watch(enum verb verb); /* before any other thread is started */
+void stop_polling(int on);       /* 1: from here on a signal is only noted */
+int stop_requested(void);        /* 1: stop at the next good moment with ERR_STOPPED */
 
 /* How this configuration wants volumes read; warnings go to the console. */
 struct volume_request config_request(const struct config *c);

@@ -1,23 +1,21 @@
 /* main.c - the front door: which verb, which exit code.
  *
  * Exit codes are the values of enum error_code: 0 done, 1 a bug of ours, 2 command line or config,
- * 3 input refused, 4 system, 5 memory, and so on. Errors are one line on stderr; stdout carries
+ * 3 input refused, 4 system, 5 memory, and so on (base.h). Errors are one line on stderr; stdout carries
  * results only, and a result that could not be written (disk full) is an error too.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/io.h"
 #include "cli/options.h"
 
 static int (*const verb_functions[VERB_COUNT])(struct config *c) = {
     [VERB_INFO] = verb_info,       [VERB_CHECK] = verb_check,     [VERB_CONVERT] = verb_convert,
     [VERB_PHANTOM] = verb_phantom, [VERB_PREPARE] = verb_prepare, [VERB_EVAL] = verb_eval,
-    [VERB_BENCH] = verb_bench,     [VERB_DOCTOR] = verb_doctor,
+    [VERB_BENCH] = verb_bench,     [VERB_DOCTOR] = verb_doctor,   [VERB_TRAIN] = verb_train,
+    [VERB_PREDICT] = verb_predict, [VERB_PSEUDO] = verb_pseudo,   [VERB_REPORT] = verb_report,
 };
 
 static void print_overview(FILE *to)
@@ -33,7 +31,8 @@ static void print_overview(FILE *to)
             "  falx --version      version\n"
             "  falx --limits       limits that input is held to\n"
             "\nExit codes: 0 done, 1 internal error, 2 command line or config, 3 input refused,\n"
-            "4 system (disk, permission), 5 memory.\n");
+            "4 system (disk, permission), 5 memory, 6 device, 7 numbers, 9 busy or checkpoint,\n"
+            "10 stopped on request, to be resumed.\n");
 }
 
 static int find_verb(enum verb *out, const char *name, struct error *e)
@@ -56,48 +55,6 @@ static int find_verb(enum verb *out, const char *name, struct error *e)
     return fail_in(e, name);
 }
 
-/* ---- signals ------------------------------------------------------------------------------ */
-
-static const char *stop_advice = ""; /* what the user can do after a stop */
-static int stop_code;                /* exit code of a stop; 0 = 128 + signal */
-
-/* Waits for a request to stop and ends the process with nothing half-done left behind. A second signal
- * ends it at once. */
-static void *wait_for_stop(void *arg)
-{
-    sigset_t *signals = arg;
-    int which;
-    struct error e;
-    if (sigwait(signals, &which) != 0)
-        return NULL;
-    signal(which, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, signals, NULL);
-    io_remove_temporaries();
-    fail(&e, ERR_STOPPED, "P11", "stopped by signal %d%s", which, stop_advice);
-    complain(&e);
-    _exit(stop_code ? stop_code : 128 + which);
-}
-
-/* Signals are blocked everywhere but in the waiting thread, which may lock and allocate. */
-static void watch_for_stop(enum verb verb)
-{
-    static sigset_t signals;
-    pthread_t thread;
-    if (verb == VERB_PREPARE) {
-        stop_advice = "; run the same command again to go on";
-        stop_code = ERR_STOPPED;
-    }
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    if (pthread_create(&thread, NULL, wait_for_stop, &signals) != 0)
-        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* then the default: die at once */
-    else
-        pthread_detach(thread);
-}
-
 static int run_verb(const char *name, int argc, char **argv)
 {
     struct error e = {.code = ERR_NONE};
@@ -115,8 +72,8 @@ static int run_verb(const char *name, int argc, char **argv)
     else {
         if (c.seed_drawn)
             report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "seed %lld drawn",
-                        (long long)c.seed);
-        watch_for_stop(verb);
+                        (long long)c.set.seed);
+        stop_watch(verb);
         code = verb_functions[verb](&c);
     }
     config_free(&c);

@@ -7,10 +7,6 @@
  * own range cannot exist. Rows stand in the order of --help, group by group. Aliases are the names
  * that the published research scripts of the field use.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cli/options.h"
 
 #define AT(field) offsetof(struct config, field)
@@ -18,10 +14,12 @@
 enum {
     INFO = 1 << VERB_INFO, CHECKING = 1 << VERB_CHECK, CONVERT = 1 << VERB_CONVERT,
     PHANTOM = 1 << VERB_PHANTOM, PREPARE = 1 << VERB_PREPARE, EVAL = 1 << VERB_EVAL,
-    BENCH = 1 << VERB_BENCH, DOCTOR = 1 << VERB_DOCTOR,
+    BENCH = 1 << VERB_BENCH, DOCTOR = 1 << VERB_DOCTOR, TRAIN = 1 << VERB_TRAIN,
+    PREDICT = 1 << VERB_PREDICT, PSEUDO = 1 << VERB_PSEUDO, REPORT = 1 << VERB_REPORT,
     ALL = (1 << VERB_COUNT) - 1,
-    READING = INFO | CHECKING | CONVERT | PREPARE | EVAL,
-    DATASETS = CHECKING | PREPARE
+    READING = INFO | CHECKING | CONVERT | PREPARE | EVAL | TRAIN | PREDICT | PSEUDO,
+    DATASETS = CHECKING | PREPARE | TRAIN | PSEUDO,
+    RUNNING = TRAIN | PREDICT | PSEUDO
 };
 
 const struct option_row options[] = {
@@ -37,7 +35,7 @@ const struct option_row options[] = {
      .traits = OPTION_ARGV_ONLY, .value = "false",
      .help = "print the limits that input is held to, and stop"},
     {.name = "json", .kind = OPTION_FLAG, .offset = AT(json),
-     .verbs = INFO | CHECKING | EVAL | BENCH | DOCTOR, .value = "false",
+     .verbs = INFO | CHECKING | EVAL | BENCH | DOCTOR | PSEUDO, .value = "false",
      .help = "print JSON instead of text"},
     {.name = "quiet", .letter = 'q', .kind = OPTION_FLAG, .offset = AT(quiet), .verbs = ALL,
      .value = "false", .help = "no progress and no notes; warnings and errors stay"},
@@ -45,8 +43,8 @@ const struct option_row options[] = {
      .offset = AT(threads), .verbs = ALL, .traits = OPTION_AUTO, .value = "auto", .min = 0,
      .max = 1024, .meta = "N",
      .help = "threads to use; auto or 0 is one per core; results do not depend on it"},
-    {.name = "seed", .kind = OPTION_SEED, .offset = AT(seed),
-     .verbs = CHECKING | PHANTOM | PREPARE | BENCH, .value = "1337", .min = 0,
+    {.name = "seed", .kind = OPTION_SEED, .offset = AT(set.seed),
+     .verbs = CHECKING | PHANTOM | PREPARE | BENCH | TRAIN, .value = "1337", .min = 0,
      .max = 9007199254740991.0, .meta = "N|random",
      .help = "seed of everything random; random draws one, prints and stores it"},
 
@@ -76,11 +74,11 @@ const struct option_row options[] = {
      .help = "refuse volumes of more bytes once decoded"},
 
     {.name = "output", .aliases = "out|save-path", .letter = 'o', .kind = OPTION_PATH,
-     .group = GROUP_WRITING, .offset = AT(output), .verbs = PREPARE, .traits = OPTION_NEEDED,
-     .meta = "FOLDER", .help = "where the result goes"},
+     .group = GROUP_WRITING, .offset = AT(output), .verbs = PREPARE | RUNNING | REPORT,
+     .traits = OPTION_NEEDED, .meta = "PATH", .help = "where the result goes"},
     {.name = "force", .kind = OPTION_FLAG, .group = GROUP_WRITING, .offset = AT(force),
-     .verbs = CONVERT | PHANTOM | PREPARE | EVAL, .value = "false",
-     .help = "replace existing output"},
+     .verbs = CONVERT | PHANTOM | PREPARE | EVAL | PREDICT | PSEUDO | REPORT,
+     .value = "false", .help = "replace existing output"},
 
     {.name = "preset", .aliases = "recipe", .kind = OPTION_TEXT, .group = GROUP_DATA,
      .offset = AT(preset), .verbs = PREPARE, .value = "auto",
@@ -91,19 +89,19 @@ const struct option_row options[] = {
      .verbs = DATASETS, .min = 1, .max = 1000000, .id = "C03", .meta = "N|LIST",
      .help = "use the labels of the first N cases or of those named in a file; hide all others"},
     {.name = "patch", .aliases = "patch-size", .kind = OPTION_INT3, .group = GROUP_DATA,
-     .offset = AT(patch), .verbs = CHECKING, .traits = OPTION_AUTO, .value = "auto", .min = 16,
+     .offset = AT(set.patch), .verbs = CHECKING | TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 16,
      .max = 1024, .multiple = 16, .id = "C03", .meta = "X[,Y,Z]",
      .help = "patch that training will cut, in voxels (the network halves it four times)"},
     /* 2 labelled + 2 unlabelled patches and 0.99: what the methods of the field train with. */
     {.name = "batch", .aliases = "batch-size", .kind = OPTION_INT, .group = GROUP_DATA,
-     .offset = AT(batch), .verbs = CHECKING, .value = "4", .min = 1, .max = 4096, .id = "C03",
+     .offset = AT(set.batch), .verbs = CHECKING | TRAIN, .value = "4", .min = 1, .max = 4096, .id = "C03",
      .meta = "N", .help = "patches in a batch"},
     {.name = "labeled-batch", .aliases = "labelled-batch|labeled-bs|labelled-bs",
-     .kind = OPTION_INT, .group = GROUP_DATA, .offset = AT(labeled_batch), .verbs = CHECKING,
+     .kind = OPTION_INT, .group = GROUP_DATA, .offset = AT(set.labeled_batch), .verbs = CHECKING | TRAIN,
      .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 4096, .id = "C03", .meta = "N",
      .help = "how many of them are labelled; auto is half"},
-    {.name = "ema-decay", .kind = OPTION_REAL, .group = GROUP_DATA, .offset = AT(ema_decay),
-     .verbs = CHECKING, .traits = OPTION_MAX_OPEN, .value = "0.99", .min = 0, .max = 1,
+    {.name = "ema-decay", .kind = OPTION_REAL, .group = GROUP_DATA, .offset = AT(set.ema_decay),
+     .verbs = CHECKING | TRAIN, .traits = OPTION_MAX_OPEN, .value = "0.99", .min = 0, .max = 1,
      .id = "C03", .meta = "A", .help = "how much of itself the averaged teacher keeps a step"},
     {.name = "follow", .kind = OPTION_FLAG, .group = GROUP_DATA, .offset = AT(follow),
      .verbs = DATASETS, .value = "false",
@@ -114,6 +112,184 @@ const struct option_row options[] = {
     {.name = "geometry-tolerance", .kind = OPTION_REAL, .group = GROUP_DATA,
      .offset = AT(geometry_tolerance_mm), .verbs = DATASETS | EVAL, .value = "0.001", .min = 0,
      .max = 1000, .meta = "MM", .help = "how far the grids of image and label may lie apart"},
+
+    /* A preset is a config file inside the program (presets.c): weaker than --config and flags. */
+    {.name = "preset", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(train_preset),
+     .verbs = TRAIN,
+     .choices = "auto|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
+     .help = "a named set of values; paper-NAME repeats a published setting, auto is our recipe"},
+    {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
+     .verbs = TRAIN, .value = "aua", .choices = "supervised|aua|copy-paste",
+     .help = "how to learn"},
+    {.name = "steps", .aliases = "max-iterations", .kind = OPTION_INT, .group = GROUP_TRAIN,
+     .offset = AT(set.steps), .verbs = TRAIN, .value = "6000", .min = 1, .max = 10000000,
+     .id = "C03", .meta = "N", .help = "updates of each training phase"},
+    {.name = "budget", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(budget),
+     .verbs = TRAIN, .meta = "TIME",
+     .help = "how long training may take, such as 40m or 2h: sets --steps by a measurement"},
+    {.name = "device", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(device),
+     .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|cpu", .help = "where to compute"},
+    {.name = "precision", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(precision),
+     .verbs = RUNNING, .value = "auto", .choices = "auto|f32|bf16",
+     .help = "type of values between layers; auto is bf16 where the processor multiplies it fast"},
+    {.name = "resume", .kind = OPTION_FLAG, .group = GROUP_TRAIN, .offset = AT(resume),
+     .verbs = TRAIN, .traits = OPTION_ARGV_ONLY, .value = "false",
+     .help = "go on from the last checkpoint of the run folder"},
+    {.name = "recipe", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(recipe),
+     .verbs = TRAIN, .value = "auto",
+     .choices = "auto|la|pancreas|colon|paper-la|paper-pancreas|paper-colon|none",
+     .help = "how raw scans are prepared; prepared data sets and research h5 are taken as they are"},
+    {.name = "cache", .kind = OPTION_PATH, .group = GROUP_TRAIN, .offset = AT(cache),
+     .verbs = TRAIN, .meta = "FOLDER", .help = "where prepared scans are kept; default in the run"},
+    {.name = "val", .kind = OPTION_COUNT_OR_PATH, .group = GROUP_TRAIN, .offset = AT(val),
+     .verbs = TRAIN, .min = 0, .max = 1000000, .meta = "N|LIST",
+     .help = "labelled cases kept for validation, the last N or those named in a file"},
+    {.name = "val-every", .kind = OPTION_INT, .group = GROUP_TRAIN, .offset = AT(set.val_every),
+     .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 10000000,
+     .meta = "N", .help = "steps between validations; auto is only at the end"},
+    {.name = "checkpoint-every", .kind = OPTION_INT, .group = GROUP_TRAIN,
+     .offset = AT(checkpoint_every), .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto",
+     .min = 1, .max = 10000000, .meta = "N",
+     .help = "steps between checkpoints; auto is every five minutes"},
+    {.name = "filters", .kind = OPTION_INT, .group = GROUP_TRAIN, .offset = AT(set.filters),
+     .verbs = TRAIN, .value = "16", .min = 1, .max = 256, .meta = "N",
+     .help = "channels of the first level; each level doubles them"},
+    {.name = "dropout", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.dropout),
+     .verbs = TRAIN, .value = "bottleneck", .choices = "both|bottleneck|none",
+     .help = "where channels are dropped in training"},
+    {.name = "augment", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.augment),
+     .verbs = TRAIN, .value = "paper", .choices = "paper|crop|full|mild",
+     .help = "paper turns and mirrors, crop does neither, full adds scaling, bending and "
+             "intensities, mild mirrors and changes intensities"},
+    {.name = "optimizer", .kind = OPTION_CHOICE, .group = GROUP_TRAIN,
+     .offset = AT(set.optimizer), .verbs = TRAIN, .value = "sgd", .choices = "sgd|adam",
+     .help = "update rule"},
+    {.name = "schedule", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.schedule),
+     .verbs = TRAIN, .value = "step", .choices = "step|poly|constant",
+     .help = "learning rate over the steps; step divides by ten at 5/12 and 10/12"},
+    {.name = "lr", .aliases = "base-lr", .kind = OPTION_REAL, .group = GROUP_TRAIN,
+     .offset = AT(set.lr), .verbs = TRAIN, .value = "0.01", .min = 0, .max = 100, .meta = "R",
+     .help = "learning rate at the start"},
+    {.name = "momentum", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.momentum),
+     .verbs = TRAIN, .traits = OPTION_MAX_OPEN, .value = "0.9", .min = 0, .max = 1, .meta = "M",
+     .help = "of SGD; the first beta of Adam"},
+    {.name = "weight-decay", .kind = OPTION_REAL, .group = GROUP_TRAIN,
+     .offset = AT(set.weight_decay), .verbs = TRAIN, .value = "0.0001", .min = 0, .max = 1,
+     .meta = "W", .help = "pull of every parameter towards zero"},
+    {.name = "clip", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.clip),
+     .verbs = TRAIN, .value = "0", .min = 0, .max = 1000000, .meta = "NORM",
+     .help = "longest gradient; longer ones are scaled down; 0 is no limit"},
+    {.name = "stages", .kind = OPTION_INT, .group = GROUP_TRAIN, .offset = AT(set.stages),
+     .verbs = TRAIN, .value = "2", .min = 1, .max = 2, .meta = "N",
+     .help = "aua: 1 stops after the first stage"},
+
+    {.name = "consistency", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.consistency),
+     .verbs = TRAIN, .value = "0.15", .min = 0, .max = 1000, .meta = "W",
+     .help = "full weight of the agreement with the teacher"},
+    {.name = "teacher-noise", .kind = OPTION_REAL, .group = GROUP_AUA,
+     .offset = AT(set.teacher_noise), .verbs = TRAIN, .value = "0.1", .min = 0, .max = 10,
+     .meta = "SD", .help = "noise on what the teacher sees"},
+    {.name = "ramp", .kind = OPTION_CHOICE, .group = GROUP_AUA, .offset = AT(set.ramp),
+     .verbs = TRAIN, .value = "steps", .choices = "steps|continuous",
+     .help = "how that weight grows: every 150 steps, or every step"},
+    {.name = "sup-dice", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.sup_dice),
+     .verbs = TRAIN, .value = "true",
+     .help = "likelihood and Dice for labelled voxels, not the likelihood alone"},
+    {.name = "ssn-rank", .kind = OPTION_INT, .group = GROUP_AUA, .offset = AT(set.ssn_rank),
+     .verbs = TRAIN, .value = "8", .min = 1, .max = 16, .meta = "N",
+     .help = "rank of the covariance factor of the logits"},
+    {.name = "mc-samples", .kind = OPTION_INT, .group = GROUP_AUA, .offset = AT(set.mc_samples),
+     .verbs = TRAIN, .value = "6", .min = 2, .max = 16, .multiple = 2, .meta = "N",
+     .help = "logit samples a step, in antithetic pairs"},
+    {.name = "cov-mask", .kind = OPTION_CHOICE, .group = GROUP_AUA, .offset = AT(set.cov_mask),
+     .verbs = TRAIN, .value = "auto", .choices = "auto|none|inside|field",
+     .help = "voxels the covariance is learnt on: all, not the padding, or the scan's field"},
+    {.name = "ged-metric", .kind = OPTION_CHOICE, .group = GROUP_AUA,
+     .offset = AT(set.ged_metric), .verbs = TRAIN, .value = "class-mean",
+     .choices = "class-mean|joint", .help = "Dice distance between samples"},
+    {.name = "lambda-c", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.lambda_c),
+     .verbs = TRAIN, .value = "0.09", .min = 0, .max = 1000, .meta = "W",
+     .help = "weight of the boundary-aware contrast; 0 is off"},
+    {.name = "bcl-tau", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.bcl_tau),
+     .verbs = TRAIN, .value = "0.07", .min = 0.001, .max = 1000, .meta = "T",
+     .help = "its temperature"},
+    {.name = "bcl-cap", .kind = OPTION_INT, .group = GROUP_AUA, .offset = AT(set.bcl_cap),
+     .verbs = TRAIN, .value = "9000", .min = 2, .max = 100000, .meta = "N",
+     .help = "boundary voxels of a patch that take part, at most"},
+    {.name = "nb-rule", .kind = OPTION_CHOICE, .group = GROUP_AUA, .offset = AT(set.nb_rule),
+     .verbs = TRAIN, .value = "centred", .choices = "centred|official|bg-ring",
+     .help = "what is near the boundary"},
+    {.name = "bcl-layout", .kind = OPTION_CHOICE, .group = GROUP_AUA, .offset = AT(set.bcl_layout),
+     .verbs = TRAIN, .value = "correct", .choices = "correct|official",
+     .help = "features of the contrast: each voxel's own, or scrambled as in the released code"},
+    {.name = "bcl-reduce", .kind = OPTION_CHOICE, .group = GROUP_AUA, .offset = AT(set.bcl_reduce),
+     .verbs = TRAIN, .value = "mean", .choices = "mean|sum", .help = "over the anchors"},
+    {.name = "head-norm", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.head_norm),
+     .verbs = TRAIN, .value = "false", .help = "batch norm in the projection head"},
+    {.name = "proto-ckpt", .kind = OPTION_CHOICE, .group = GROUP_AUA, .offset = AT(set.proto_ckpt),
+     .verbs = TRAIN, .value = "last", .choices = "last|middle",
+     .help = "stage-1 weights that stage 2 builds on"},
+    {.name = "proto-update", .kind = OPTION_FLAG, .group = GROUP_AUA,
+     .offset = AT(set.proto_update), .verbs = TRAIN, .value = "true",
+     .help = "go on updating the prototypes in stage 2"},
+    {.name = "lambda-r", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.lambda_r),
+     .verbs = TRAIN, .value = "0.1", .min = 0, .max = 1000, .meta = "W",
+     .help = "weight of the prototype-aware contrast; 0 is off"},
+    {.name = "pcl-tau", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.pcl_tau),
+     .verbs = TRAIN, .value = "100", .min = 0.001, .max = 100000, .meta = "T",
+     .help = "its temperature"},
+    {.name = "pcl-ignore-bg", .kind = OPTION_FLAG, .group = GROUP_AUA,
+     .offset = AT(set.pcl_ignore_bg), .verbs = TRAIN, .value = "false",
+     .help = "leave the background out of it"},
+    {.name = "pcl-cov", .kind = OPTION_CHOICE, .group = GROUP_AUA, .offset = AT(set.pcl_cov),
+     .verbs = TRAIN, .value = "diagonal", .choices = "diagonal|full",
+     .help = "covariance of the prototypes"},
+    {.name = "pseudo-weight", .kind = OPTION_REAL, .group = GROUP_AUA,
+     .offset = AT(set.pseudo_weight), .verbs = TRAIN, .value = "1", .min = 0, .max = 1000,
+     .meta = "W", .help = "weight of voxels labelled by the stage-1 network"},
+    {.name = "pseudo-threshold", .kind = OPTION_REAL, .group = GROUP_AUA,
+     .offset = AT(set.pseudo_threshold), .verbs = TRAIN, .traits = OPTION_MAX_OPEN, .value = "0",
+     .min = 0, .max = 1, .meta = "P", .help = "leave out voxels labelled with less confidence"},
+    {.name = "stage2-init", .kind = OPTION_CHOICE, .group = GROUP_AUA,
+     .offset = AT(set.stage2_init), .verbs = TRAIN, .value = "fresh", .choices = "fresh|stage1",
+     .help = "weights that stage 2 starts from"},
+    {.name = "stage2-cov", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.stage2_cov),
+     .verbs = TRAIN, .value = "false", .help = "train the covariance heads in stage 2, too"},
+    {.name = "paste-size", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.paste_size),
+     .verbs = TRAIN, .value = "0.6667", .min = 0.05, .max = 0.95, .meta = "S",
+     .help = "copy-paste: edge of the box as a share of the patch's"},
+    {.name = "paste-weight", .kind = OPTION_REAL, .group = GROUP_AUA,
+     .offset = AT(set.paste_weight), .verbs = TRAIN, .value = "0.5", .min = 0, .max = 1000,
+     .meta = "W", .help = "copy-paste: weight of voxels labelled by the teacher"},
+
+    {.name = "input", .letter = 'i', .kind = OPTION_PATH, .group = GROUP_PREDICT,
+     .offset = AT(input), .verbs = PREDICT, .traits = OPTION_NEEDED, .meta = "PATH",
+     .help = "scan, folder of scans or DICOM folder"},
+    {.name = "model", .kind = OPTION_TEXT, .group = GROUP_PREDICT, .offset = AT(model),
+     .verbs = PREDICT | PSEUDO, .value = "final", .choices = "final|best|stage1",
+     .help = "which model of the run"},
+    {.name = "uncertainty", .kind = OPTION_FLAG, .group = GROUP_PREDICT,
+     .offset = AT(uncertainty), .verbs = PREDICT, .value = "false",
+     .help = "also maps of how unsure the network is, and one score a case"},
+    {.name = "prob", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(prob),
+     .verbs = PREDICT, .value = "false", .help = "also the probability of not being background"},
+    {.name = "tta", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(tta),
+     .verbs = PREDICT | PSEUDO, .value = "false",
+     .help = "mean over the eight mirror images of the scan"},
+    {.name = "stride", .kind = OPTION_INT3, .group = GROUP_PREDICT, .offset = AT(stride),
+     .verbs = PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 1024,
+     .meta = "X[,Y,Z]", .help = "voxels between windows; auto is half of the patch"},
+    {.name = "window", .kind = OPTION_CHOICE, .group = GROUP_PREDICT, .offset = AT(window),
+     .verbs = PREDICT | PSEUDO, .value = "gaussian", .choices = "even|gaussian",
+     .help = "weight of a window's voxels: all alike as in the paper, or less towards its rim"},
+    {.name = "samples", .kind = OPTION_INT, .group = GROUP_PREDICT, .offset = AT(samples),
+     .verbs = PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto", .min = 2, .max = 16,
+     .multiple = 2, .meta = "N", .help = "logit samples of the uncertainty; auto is 16"},
+    {.name = "largest", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(largest),
+     .verbs = PREDICT | PSEUDO, .value = "false",
+     .help = "keep only the largest component of every class"},
+    {.name = "part", .kind = OPTION_TEXT, .group = GROUP_PREDICT, .offset = AT(part),
+     .verbs = PREDICT, .meta = "I/N", .help = "only every N-th scan, from the I-th (1..N)"},
 
     {.name = "cases", .kind = OPTION_INT, .group = GROUP_PHANTOM, .offset = AT(cases),
      .verbs = PHANTOM, .value = "20", .min = 1, .max = 10000, .meta = "N",
@@ -151,6 +327,19 @@ const struct option_row options[] = {
     {.name = "image", .aliases = "images", .kind = OPTION_PATH, .group = GROUP_EVAL,
      .offset = AT(image), .verbs = EVAL, .meta = "PATH",
      .help = "scan or folder of scans to draw the pictures on"},
+    {.name = "map", .kind = OPTION_CHOICE, .group = GROUP_EVAL, .offset = AT(map), .verbs = EVAL,
+     .value = "none", .choices = "none|std|entropy",
+     .help = "with --pictures: also draw NAME_std or NAME_entropy, which lie beside the predictions"},
+    {.name = "title", .kind = OPTION_TEXT, .group = GROUP_EVAL, .offset = AT(title),
+     .verbs = REPORT, .value = "falx report", .meta = "TEXT", .help = "heading of the page"},
+    {.name = "eval", .kind = OPTION_PATH, .group = GROUP_EVAL, .offset = AT(eval), .verbs = REPORT,
+     .meta = "FILE[,FILE...]",
+     .help = "scores that `falx eval --json` printed, one file for every run, in their order"},
+    {.name = "pictures", .kind = OPTION_PATH, .group = GROUP_EVAL, .offset = AT(pictures),
+     .verbs = REPORT, .meta = "FOLDER",
+     .help = "show the PNG pictures in this folder and in the folders inside it"},
+    {.name = "charts", .kind = OPTION_PATH, .group = GROUP_EVAL, .offset = AT(charts),
+     .verbs = REPORT, .meta = "FOLDER", .help = "also write every chart as an SVG file there"},
 };
 const int n_options = sizeof options / sizeof *options;
 _Static_assert(sizeof options / sizeof *options <= OPTION_MAX, "raise OPTION_MAX");
@@ -171,9 +360,21 @@ const struct verb_row verbs[VERB_COUNT] = {
     [VERB_PREPARE] = {"prepare", "DATASET -o OUT", 1, 1,
                       "crop, resample and normalise a data set for training",
                       "prepare Task10_Colon -o ready --preset colon"},
+    [VERB_TRAIN] = {"train", "DATASET -o RUN", 1, 1,
+                    "learn from few labelled and many unlabelled scans",
+                    "train Task04_Hippocampus -o run --preset auto --labeled 13"},
+    [VERB_PREDICT] = {"predict", "RUN -i IN -o OUT", 1, 1,
+                      "masks of scans, each on its own grid",
+                      "predict run -i scans/ -o masks/ --uncertainty"},
+    [VERB_PSEUDO] = {"pseudo", "RUN DATASET -o OUT", 2, 2,
+                     "labels and confidence for unlabelled cases, the most ambiguous first",
+                     "pseudo run Task04_Hippocampus -o proposed"},
     [VERB_EVAL] = {"eval", "TRUTH PREDICTION", 2, 2,
                    "score masks against the truth, case by case",
                    "eval labels/ masks/ --csv scores.csv"},
+    [VERB_REPORT] = {"report", "RUN... -o PAGE", 1, 64,
+                     "one self-contained page: scores, curves, pictures, facts",
+                     "report supervised aua -o report.html --eval a.json,b.json"},
     [VERB_BENCH] = {"bench", "[NAME...]", 0, 64,
                     "measure the speed of this machine at falx's work",
                     "bench io metrics --json"},
@@ -184,175 +385,7 @@ const struct verb_row verbs[VERB_COUNT] = {
 
 const char *const group_titles[GROUP_COUNT] = {
     [GROUP_GENERAL] = "General", [GROUP_READING] = "Reading volumes", [GROUP_WRITING] = "Writing",
-    [GROUP_DATA] = "Data sets and training", [GROUP_PHANTOM] = "Phantom", [GROUP_EVAL] = "Scores",
+    [GROUP_DATA] = "Data sets", [GROUP_TRAIN] = "Training",
+    [GROUP_AUA] = "Losses of aua and copy-paste", [GROUP_PREDICT] = "Predicting",
+    [GROUP_PHANTOM] = "Phantom", [GROUP_EVAL] = "Scores and pages",
 };
-
-/* ---- looking things up ------------------------------------------------------------------- */
-
-/* '_' and '-' are one character in names. */
-static int same_name(const char *a, const char *b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if ((a[i] == '_' ? '-' : a[i]) != b[i])
-            return 0;
-    return 1;
-}
-
-/* Number of the word in "a|b|c" that equals the first n bytes of text, or -1. */
-static int word_in_list(const char *list, const char *text, size_t n,
-                        int (*same)(const char *, const char *, size_t))
-{
-    int number = 0;
-    for (const char *w = list; w; number++) {
-        size_t length = strcspn(w, "|");
-        if (length == n && same(text, w, n))
-            return number;
-        w = w[length] ? w + length + 1 : NULL;
-    }
-    return -1;
-}
-
-static int same_bytes(const char *a, const char *b, size_t n)
-{
-    return memcmp(a, b, n) == 0;
-}
-
-int choice_find(const char *choices, const char *text, size_t n)
-{
-    return word_in_list(choices, text, n, same_bytes);
-}
-
-char *choice_text(char *out, size_t cap, const char *choices, int number)
-{
-    const char *w = choices;
-    while (number-- > 0 && w[strcspn(w, "|")])
-        w += strcspn(w, "|") + 1;
-    snprintf(out, cap, "%.*s", (int)strcspn(w, "|"), w);
-    return out;
-}
-
-const struct option_row *option_find(const char *name, size_t n, enum verb verb)
-{
-    const struct option_row *other = NULL;
-    for (const struct option_row *o = options; o < options + n_options; o++) {
-        int matches = (strlen(o->name) == n && same_name(name, o->name, n)) ||
-                      word_in_list(o->aliases, name, n, same_name) >= 0;
-        if (matches && o->verbs & 1u << verb)
-            return o;
-        if (matches && !other)
-            other = o;
-    }
-    return other;
-}
-
-const struct option_row *option_by_letter(char letter, enum verb verb)
-{
-    for (const struct option_row *o = options; o < options + n_options; o++)
-        if (o->letter == letter && o->verbs & 1u << verb)
-            return o;
-    return NULL;
-}
-
-/* Two slips, or a third of a long word, still count as the same word. */
-int word_is_near(const char *misspelt, const char *word, int *distance)
-{
-    int length = (int)strlen(word), allowed = length / 3 > 2 ? length / 3 : 2;
-    *distance = text_distance(misspelt, word);
-    return *distance <= allowed && *distance < length;
-}
-
-const char *option_nearest(const char *name, enum verb verb)
-{
-    const char *best = NULL;
-    int best_distance = 0, distance;
-    for (const struct option_row *o = options; o < options + n_options; o++) {
-        if (!(o->verbs & 1u << verb) || !word_is_near(name, o->name, &distance))
-            continue;
-        if (!best || distance < best_distance) {
-            best = o->name;
-            best_distance = distance;
-        }
-    }
-    return best;
-}
-
-/* ---- values as text ---------------------------------------------------------------------- */
-
-/* The shortest decimal that reads back as the same number. */
-static void real_text(char *out, size_t cap, double v)
-{
-    double back;
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, cap, "%.*g", digits, v);
-        if (parse_real(&back, out) == 0 && back == v)
-            return;
-    }
-}
-
-static int int_text(char *out, size_t cap, const struct option_row *o, const int64_t *v)
-{
-    if (o->kind == OPTION_SEED && *v < 0)
-        snprintf(out, cap, "random");
-    else if (o->traits & OPTION_AUTO && *v == 0)
-        snprintf(out, cap, "auto");
-    else if (o->kind == OPTION_INT3)
-        snprintf(out, cap, "%" PRId64 ",%" PRId64 ",%" PRId64, v[0], v[1], v[2]);
-    else
-        snprintf(out, cap, "%" PRId64, *v);
-    return 1;
-}
-
-int option_text(char *out, size_t cap, const struct option_row *o, const struct config *c)
-{
-    const void *at = (const char *)c + o->offset;
-    const char *text;
-    switch (o->kind) {
-    case OPTION_FLAG:
-        snprintf(out, cap, "%s", *(const int *)at ? "true" : "false");
-        return 1;
-    case OPTION_INT:
-    case OPTION_SEED:
-    case OPTION_INT3:
-        return int_text(out, cap, o, at);
-    case OPTION_REAL:
-        real_text(out, cap, *(const double *)at);
-        return 1;
-    case OPTION_CHOICE:
-        choice_text(out, cap, o->choices, *(const int *)at);
-        return 1;
-    case OPTION_TEXT:
-    case OPTION_PATH:
-    case OPTION_COUNT_OR_PATH:
-        break;
-    }
-    text = *(char *const *)at;
-    snprintf(out, cap, "%s", text ? text : "");
-    return text != NULL;
-}
-
-char *option_allowed(char *out, size_t cap, const struct option_row *o)
-{
-    char range[100], multiple[40] = "";
-    const char *kind = o->kind == OPTION_REAL ? "a number" : "a whole number";
-    if (o->kind == OPTION_REAL)
-        snprintf(range, sizeof range, "%s %g%s%g", kind, o->min,
-                 o->traits & OPTION_MAX_OPEN ? " to below " : "..", o->max);
-    else
-        snprintf(range, sizeof range, "%s %.0f..%.0f", kind, o->min, o->max);
-    if (o->multiple)
-        snprintf(multiple, sizeof multiple, ", a multiple of %" PRId64, o->multiple);
-    if (o->kind == OPTION_FLAG)
-        snprintf(out, cap, "true|false");
-    else if (o->choices)
-        snprintf(out, cap, "%s", o->choices);
-    else if (o->kind == OPTION_TEXT || o->kind == OPTION_PATH)
-        snprintf(out, cap, "text");
-    else
-        snprintf(out, cap, "%s%s%s%s", range, multiple,
-                 o->kind == OPTION_INT3 ? ", once or X,Y,Z" : "",
-                 o->kind == OPTION_SEED        ? ", or random"
-                 : o->traits & OPTION_AUTO     ? ", or auto"
-                 : o->kind == OPTION_COUNT_OR_PATH ? ", or a file"
-                                               : "");
-    return out;
-}

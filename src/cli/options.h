@@ -28,7 +28,8 @@ enum option_trait {
 };
 
 enum option_group {
-    GROUP_GENERAL, GROUP_READING, GROUP_WRITING, GROUP_DATA, GROUP_PHANTOM, GROUP_EVAL, GROUP_COUNT
+    GROUP_GENERAL, GROUP_READING, GROUP_WRITING, GROUP_DATA, GROUP_TRAIN, GROUP_AUA, GROUP_PREDICT,
+    GROUP_PHANTOM, GROUP_EVAL, GROUP_COUNT
 };
 
 struct option_row {
@@ -50,7 +51,7 @@ struct option_row {
 };
 extern const struct option_row options[];
 extern const int n_options;
-enum { OPTION_MAX = 128 };   /* n_options stays below; sizes small arrays indexed by row */
+enum { OPTION_MAX = 192 };   /* n_options stays below; sizes small arrays indexed by row */
 
 struct verb_row {
     const char *name;

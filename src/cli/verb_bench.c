@@ -15,7 +15,8 @@
 #include "base/io.h"
 #include "base/json_write.h"
 #include "base/pool.h"
-#include "cli/config.h"
+#include "cli/bench.h"
+#include "cli/options.h"
 #include "phantom/phantom.h"
 #include "sample/sampler.h"
 #include "score/metrics.h"
@@ -197,7 +198,7 @@ static void free_input(struct bench *b)
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-static double now(void)
+double bench_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -210,25 +211,33 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median seconds of a run, after one that does not count. At least 3 runs, then more until half a
- * second is spent, 9 at most: noise of a few per cent. */
-static int measure(double *seconds, struct bench *b, const struct row *r, struct error *e)
+int bench_median(double *seconds, int (*once)(void *arg, struct error *e), void *arg, struct error *e)
 {
     double took[9], total = 0;
     int n = 0;
-    b->bytes = 0;
-    if (r->once(b, r, e) < 0)
+    if (once(arg, e) < 0)
         return -1;
     while (n < 3 || (n < 9 && total < 0.5)) {
-        double start = now();
-        if (r->once(b, r, e) < 0)
+        double start = bench_now();
+        if (once(arg, e) < 0)
             return -1;
-        took[n] = now() - start;
+        took[n] = bench_now() - start;
         total += took[n++];
     }
     qsort(took, (size_t)n, sizeof took[0], compare);
     *seconds = 0.5 * (took[n / 2] + took[(n - 1) / 2]);
     return 0;
+}
+
+struct row_run {
+    struct bench *bench;
+    const struct row *row;
+};
+
+static int row_once(void *arg, struct error *e)
+{
+    struct row_run *r = arg;
+    return r->row->once(r->bench, r->row, e);
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
@@ -239,69 +248,82 @@ static int check_names(const struct config *c, struct error *e)
         int row = 0;
         while (row < N_ROWS && strcmp(rows[row].group, c->args[i]) != 0)
             row++;
-        if (row == N_ROWS)
+        int network = choice_find("train|window|step", c->args[i], strlen(c->args[i])) >= 0;
+        if (row == N_ROWS && !network)
             return fail(e, ERR_CONFIG, "C01",
-                        "%s: no such benchmark, allowed memory io sampler metrics resample",
+                        "%s: no such benchmark, allowed memory io sampler metrics resample train "
+                        "window step",
                         c->args[i]);
     }
     return 0;
 }
 
-static int is_wanted(const struct config *c, const struct row *r)
+int bench_wanted(const struct config *c, const char *group)
 {
-    int wanted = c->n_args == 0 || r == &rows[0];
+    int wanted = c->n_args == 0;
     for (int i = 0; i < c->n_args; i++)
-        wanted |= strcmp(r->group, c->args[i]) == 0;
+        wanted |= strcmp(group, c->args[i]) == 0;
     return wanted;
 }
 
 /* One result: a line now, or an object of the array at the end. */
-static void tell(struct js_out *json, const char *name, const char *tail, double value,
-                 const char *unit)
+void bench_tell(const struct bench_teller *t, const char *name, double value, const char *unit)
 {
-    char full[48];
-    snprintf(full, sizeof full, "%s%s", name, tail);
-    if (!json) {
-        printf("%-28s %12.*f %s\n", full, value < 10 ? 3 : 1, value, unit);
+    if (!t->json) {
+        printf("%-28s %12.*f %s\n", name, value < 1 ? 5 : value < 10 ? 3 : 1, value, unit);
+        fflush(stdout);
         return;
     }
-    js_out_open(json, NULL, '{');
-    js_out_text(json, "name", full);
-    js_out_real(json, "value", value);
-    js_out_text(json, "unit", unit);
-    js_out_close(json, '}');
+    js_out_open(t->json, NULL, '{');
+    js_out_text(t->json, "name", name);
+    js_out_real(t->json, "value", value);
+    js_out_text(t->json, "unit", unit);
+    js_out_close(t->json, '}');
 }
 
-static int run(struct bench *b, const struct config *c, struct js_out *json, struct error *e)
+static int run_rows(struct bench *b, const struct bench_teller *t, struct error *e)
 {
     double copy_rate = 0; /* bytes a second of memory.copy */
-    if (check_names(c, e) < 0 || pool_new(&b->pool, (int)c->threads, e) < 0 ||
-        make_input(b, e) < 0)
+    char name[48];
+    if (pool_new(&b->pool, (int)t->config->threads, e) < 0 || make_input(b, e) < 0)
         return -1;
     for (int i = 0; i < N_ROWS; i++) {
         double seconds;
-        if (!is_wanted(c, &rows[i]))
+        struct row_run run = {b, &rows[i]};
+        if (i > 0 && !bench_wanted(t->config, rows[i].group))
             continue;
-        if (measure(&seconds, b, &rows[i], e) < 0)
+        b->bytes = 0;
+        if (bench_median(&seconds, row_once, &run, e) < 0)
             return -1;
-        tell(json, rows[i].name, "", b->amount / seconds, rows[i].unit);
+        bench_tell(t, rows[i].name, b->amount / seconds, rows[i].unit);
+        snprintf(name, sizeof name, "%s.of_memory", rows[i].name);
         if (i == 0)
             copy_rate = b->bytes / seconds;
         else if (b->bytes > 0)
-            tell(json, rows[i].name, ".of_memory", b->bytes / seconds / copy_rate, "ratio");
-        fflush(stdout);
+            bench_tell(t, name, b->bytes / seconds / copy_rate, "ratio");
     }
     return 0;
+}
+
+static int run(struct bench *b, const struct bench_teller *t, struct error *e)
+{
+    int any = t->config->n_args == 0;
+    if (check_names(t->config, e) < 0)
+        return -1;
+    for (int i = 0; i < N_ROWS && !any; i++)
+        any = bench_wanted(t->config, rows[i].group);
+    return any && run_rows(b, t, e) < 0 ? -1 : bench_networks(t, e);
 }
 
 int verb_bench(struct config *c)
 {
     struct error e = {0};
-    struct bench b = {.seed = (uint64_t)c->seed};
+    struct bench b = {.seed = (uint64_t)c->set.seed};
     struct js_out json = {0};
     char *text = NULL;
     js_out_open(&json, NULL, '[');
-    int status = run(&b, c, c->json ? &json : NULL, &e);
+    struct bench_teller t = {.config = c, .json = c->json ? &json : NULL};
+    int status = run(&b, &t, &e);
     js_out_close(&json, ']');
     if (js_out_take(&text, &json, status < 0 ? NULL : &e) < 0)
         status = -1;

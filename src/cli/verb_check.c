@@ -202,7 +202,7 @@ static int check_and_print(const struct config *c, struct told *told, struct poo
     struct dataset_options opening = {.follow = c->follow,
                                       .labeled = c->labeled,
                                       .label_map = c->label_map,
-                                      .seed = (uint64_t)c->seed,
+                                      .seed = (uint64_t)c->set.seed,
                                       .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                       .report = &told->report};
     struct dataset d;
@@ -217,7 +217,7 @@ static int check_and_print(const struct config *c, struct told *told, struct poo
     struct progress *progress = progress_begin(c, "checking", d.n_cases);
     struct check_options o = {
         .request = config_request(c), .nan = (enum nan_policy)c->nan, .skip_bad = c->skip_bad,
-        .patch = {c->patch[0], c->patch[1], c->patch[2]}, .labeled_batch = c->labeled_batch,
+        .patch = {c->set.patch[0], c->set.patch[1], c->set.patch[2]}, .labeled_batch = c->set.labeled_batch,
         .pool = pool, .report = &told->report, .done = show_progress, .arg = progress};
     int result = check_dataset(&r, &d, &o, &e);
     progress_end(progress);

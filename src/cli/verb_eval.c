@@ -86,9 +86,21 @@ out:
     return result;
 }
 
-static char *picture_path(const struct eval *v, const struct pair *p, struct error *e)
+/* Names of the maps of uncertainty, in the order of the words of --map. */
+static const char *const map_names[] = {NULL, "std", "entropy"};
+
+/* NAME.png of the masks, NAME_std.png of a map. */
+static char *picture_path(const struct eval *v, const struct pair *p, const char *map, struct error *e)
 {
-    return mem_format(e, "%s/%s.png", v->c->pictures, p->name);
+    return mem_format(e, "%s/%s%s%s.png", v->c->pictures, p->name, map ? "_" : "", map ? map : "");
+}
+
+static int check_picture(const struct eval *v, const struct pair *p, const char *map, struct error *e)
+{
+    char *path = picture_path(v, p, map, e);
+    int result = path ? io_check_output(path, v->c->force, e) : -1;
+    mem_free(path);
+    return result;
 }
 
 /* Output that is already there is found before an hour of work, not after. */
@@ -99,13 +111,10 @@ static int check_output(const struct eval *v, struct error *e)
         return -1;
     if (!v->c->pictures || !io_is_folder(v->c->pictures))
         return 0; /* the folder is made later */
-    for (int i = 0; i < v->pairs.n; i++) {
-        char *path = picture_path(v, &v->pairs.pair[i], e);
-        int result = path ? io_check_output(path, force, e) : -1;
-        mem_free(path);
-        if (result < 0)
+    for (int i = 0; i < v->pairs.n; i++)
+        if (check_picture(v, &v->pairs.pair[i], NULL, e) < 0 ||
+            (v->c->map && check_picture(v, &v->pairs.pair[i], map_names[v->c->map], e) < 0))
             return -1;
-    }
     return 0;
 }
 
@@ -174,21 +183,36 @@ static void load_mask(void *arg, int64_t i)
         label_map_apply(m->labels, volume_voxels(&m->volume), m->eval->map, m->eval->n_map);
 }
 
-static int load_image(float **out, const struct eval *v, const struct pair *p,
-                      const struct mask *truth, struct error *e)
+static int load_image(float **out, const struct eval *v, const char *path, const struct mask *truth,
+                      struct error *e)
 {
     struct volume image = {0};
     struct volume_request r = config_request(v->c);
     int result = -1;
-    if (volume_read(&image, p->image, &r, e) < 0)
+    if (volume_read(&image, path, &r, e) < 0)
         return -1;
     if (memcmp(image.dims, truth->volume.dims, 3 * sizeof *image.dims) != 0)
         fail(e, ERR_DATA, "L02", "image of another shape than the truth");
     else
         result = volume_floats(out, &image, 0, NAN_ZERO, e);
     if (result < 0)
-        fail_in(e, p->image);
+        fail_in(e, path);
     volume_free(&image);
+    return result;
+}
+
+/* The map that `falx predict --uncertainty` put beside the mask. */
+static int load_map(float **out, const struct eval *v, const struct pair *p, const struct mask *truth,
+                    struct error *e)
+{
+    char *folder = path_folder(e, p->prediction), *path = NULL;
+    int result = -1;
+    if (folder)
+        path = mem_format(e, "%s/%s_%s.nii.gz", folder, p->name, map_names[v->c->map]);
+    if (path)
+        result = load_image(out, v, path, truth, e);
+    mem_free(folder);
+    mem_free(path);
     return result;
 }
 
@@ -207,28 +231,43 @@ static char *picture_title(const struct eval *v, const struct pair *p,
                       v->options.protocol == METRIC_PROTOCOL_PAPER ? "voxels" : "mm");
 }
 
+static int draw_sheet(const struct eval *v, const struct pair *p, const struct sheet *s, const char *map,
+                      struct error *e)
+{
+    struct picture picture = {0};
+    char *path = picture_path(v, p, map, e);
+    int result = path ? picture_draw_sheet(&picture, s, e) : -1;
+    if (result == 0)
+        result = picture_write(&picture, path, e);
+    picture_free(&picture);
+    mem_free(path);
+    return result;
+}
+
 static int draw_case(const struct eval *v, const struct pair *p, const struct case_score *score,
                      const struct mask mask[2], struct error *e)
 {
     struct sheet s = {.geometry = &mask[0].volume.geometry, .truth = mask[0].labels,
                       .prediction = mask[1].labels};
-    struct picture picture = {0};
-    float *image = NULL;
+    const char *map = map_names[v->c->map];
+    float *image = NULL, *heat = NULL;
     int result = -1;
     memcpy(s.dims, mask[0].volume.dims, sizeof s.dims);
-    char *path = picture_path(v, p, e), *title = picture_title(v, p, score, e);
-    if (!path || !title || (p->image && load_image(&image, v, p, &mask[0], e) < 0))
+    char *title = picture_title(v, p, score, e);
+    if (!title || (p->image && load_image(&image, v, p->image, &mask[0], e) < 0) ||
+        (map && load_map(&heat, v, p, &mask[0], e) < 0))
         goto out;
     s.title = title;
     s.image = image;
-    if (picture_draw_sheet(&picture, &s, e) < 0)
-        goto out;
-    result = picture_write(&picture, path, e);
+    result = draw_sheet(v, p, &s, NULL, e);
+    s.heat = heat;
+    s.heat_name = map;
+    if (result == 0 && map)
+        result = draw_sheet(v, p, &s, map, e);
 out:
-    picture_free(&picture);
     mem_free(image);
+    mem_free(heat);
     mem_free(title);
-    mem_free(path);
     return result;
 }
 

@@ -16,7 +16,7 @@ static int options_from(struct phantom_options *o, const struct config *c, struc
     *o = (struct phantom_options){
         .cases = (int)c->cases, .labeled = (int)labeled, .test = (int)c->test,
         .size = {c->size[0], c->size[1], c->size[2]}, .classes = (int)c->classes,
-        .channels = (int)c->channels, .seed = (uint64_t)c->seed, .version = FALX_VERSION};
+        .channels = (int)c->channels, .seed = (uint64_t)c->set.seed, .version = FALX_VERSION};
     if (phantom_layout(&o->layout, c->layout, e) < 0)
         return -1;
     return phantom_check(o, e);
@@ -58,6 +58,6 @@ int verb_phantom(struct config *c)
         return complain(&e);
     if (!c->quiet)
         printf("%s: %d training cases (%d labelled), %d test cases, layout %s, seed %lld\n", folder,
-               o.cases, o.labeled, o.test, c->layout, (long long)c->seed);
+               o.cases, o.labeled, o.test, c->layout, (long long)c->set.seed);
     return 0;
 }

@@ -43,7 +43,7 @@ static int prepare(const struct config *c, const struct dataset *d, struct pool 
     struct passes passes = {.config = c};
     struct prepare_summary summary;
     struct prepare_options o = {.preset = c->preset ? c->preset : "auto", .folder = c->output,
-                                .version = FALX_VERSION, .seed = (uint64_t)c->seed,
+                                .version = FALX_VERSION, .seed = (uint64_t)c->set.seed,
                                 .nan = (enum nan_policy)c->nan, .force = c->force,
                                 .skip_bad = c->skip_bad, .request = config_request(c),
                                 .pool = pool, .report = console_report(c),
@@ -67,7 +67,7 @@ int verb_prepare(struct config *c)
     struct dataset d = {0};
     struct pool *pool = NULL;
     struct dataset_options o = {.follow = c->follow, .labeled = c->labeled,
-                                .label_map = c->label_map, .seed = (uint64_t)c->seed,
+                                .label_map = c->label_map, .seed = (uint64_t)c->set.seed,
                                 .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
     int code;

@@ -216,6 +216,66 @@ out:
     return result;
 }
 
+/* 1 if the folder is one DICOM series: files, none of them of a format with a name of its own. */
+static int is_series(const char *folder, struct error *e)
+{
+    struct io_listing l;
+    int files = 0, named = 0;
+    if (io_list(&l, folder, e) < 0)
+        return -1;
+    for (int i = 0; i < l.n; i++) {
+        const char *name = l.entry[i].name;
+        if (l.entry[i].is_folder || name[0] == '.')
+            continue;
+        files++;
+        named += stem_length(name) < strlen(name) && !text_ends_with_nocase(name, ".dcm");
+    }
+    io_listing_free(&l);
+    return files > 0 && named == 0;
+}
+
+static int add_single(struct opening *w, const char *path, int is_folder, struct error *e)
+{
+    const char *last = path_name(path);
+    size_t n = is_folder ? strlen(last) : stem_length(last);
+    char *name = n ? mem_format(e, "%.*s", (int)n, last) : mem_string(e, "scan");
+    struct data_case *c = name ? opening_add(w, name, SPLIT_TEST, e) : NULL;
+    mem_free(name);
+    return c ? case_add_image(c, path, e) : -1;
+}
+
+int dataset_open_scans(struct dataset *out, const char *path, int channels,
+                       const struct dataset_options *o, struct error *e)
+{
+    struct opening w = {.d = out, .o = o};
+    struct stat st;
+    int result = -1;
+    memset(out, 0, sizeof *out);
+    out->geometry_tolerance_mm = o->geometry_tolerance_mm > 0 ? o->geometry_tolerance_mm
+                                                              : default_tolerance_mm;
+    if (stat(path, &st) < 0) {
+        fail_errno(e, errno, "cannot open");
+        return fail_in(e, path);
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        out->root = path_folder(e, path);
+        result = out->root ? add_single(&w, path, 0, e) : -1;
+    } else if (find_root(&w, path, e) == 0) {
+        int series = is_series(out->root, e);
+        result = series < 0 ? -1
+                 : series   ? add_single(&w, out->root, 1, e)
+                            : opening_add_scans(&w, channels, e);
+    }
+    if (result == 0 && out->n_cases == 0) {
+        result = fail(e, ERR_DATA, "L01", "no scan in this folder");
+        fail_in(e, path);
+    }
+    mem_free(w.real_root);
+    if (result < 0)
+        dataset_free(out);
+    return result;
+}
+
 void dataset_free(struct dataset *d)
 {
     for (int i = 0; i < d->n_cases; i++)

@@ -74,6 +74,10 @@ struct dataset_options {
  * that names a label that is not there) goes to the report. */
 int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
                  struct error *e);
+/* Scans to predict: a volume, a DICOM folder, or a folder of either, as unlabelled test cases named by
+ * their stems. With several channels x_0000, x_0001, ... are one case. */
+int dataset_open_scans(struct dataset *out, const char *path, int channels,
+                       const struct dataset_options *o, struct error *e);
 void dataset_free(struct dataset *d); /* zeroed or freed ones are fine */
 int dataset_count(const struct dataset *d, enum split s,
                   int labeled); /* labeled: 1, 0, or -1 = either */

@@ -252,7 +252,7 @@ int scan_folder(struct scan *out, struct opening *w, const char *folder, const c
                 struct error *e)
 {
     struct io_listing l = {NULL, 0};
-    char *path = path_join(e, w->d->root, folder);
+    char *path = strcmp(folder, ".") ? path_join(e, w->d->root, folder) : mem_string(e, w->d->root);
     int result = -1;
     memset(out, 0, sizeof *out);
     if (!path || opening_contain(w, path, e) < 0 || io_list(&l, path, e) < 0)

@@ -97,6 +97,9 @@ enum channel_rule {
 int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending,
                         struct error *e);
 
+/* Adds every volume that lies in the root itself as an unlabelled test case. */
+int opening_add_scans(struct opening *w, int channels, struct error *e);
+
 /* ---- names and lists (lists.c) --------------------------------------------------------------- */
 
 struct list {

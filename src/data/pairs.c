@@ -185,6 +185,29 @@ out:
     return result;
 }
 
+/* x_0000, y_0000, ...: names of nnU-Net, even with one channel. */
+static int all_numbered(struct opening *w, struct error *e)
+{
+    struct scan images;
+    size_t n;
+    if (scan_folder(&images, w, ".", NULL, e) < 0)
+        return -1;
+    int all = images.n > 0;
+    for (int i = 0; i < images.n; i++)
+        all &= channel_of(&n, images.file[i].stem) == 0;
+    scan_free(&images);
+    return all;
+}
+
+int opening_add_scans(struct opening *w, int channels, struct error *e)
+{
+    int numbered = all_numbered(w, e);
+    if (numbered < 0)
+        return -1;
+    return add_folder(w, ".", NULL, SPLIT_TEST,
+                      channels > 1 || numbered ? CHANNELS_NUMBERED : CHANNELS_GUESS, NULL, e);
+}
+
 int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending,
                         struct error *e)
 {

@@ -27,7 +27,7 @@ const struct augment_options augment_paper = {.rotflip = 1, .crop = AUGMENT_CROP
  * there: ours moves control points 24 voxels apart by 1 to 4 voxels. */
 const struct augment_options augment_full = {
     .crop = AUGMENT_CROP_RANDOM,
-    .mirror_p = 0.5f,
+    .mirror_p = {0.5f, 0.5f, 0.5f},
     .scale = {0.2f, 0.7f, 1.4f},
     .rotate = {0.2f, -30.0f, 30.0f},
     .elastic = {0.2f, 1.0f, 4.0f},
@@ -77,7 +77,8 @@ int augment_check(const struct augment_options *o, struct error *e)
                          || check_number(name, "upper end", r->hi, r->lo, ranges[i].most, e) < 0))
             return -1;
     }
-    if (check_number("mirror", "probability", o->mirror_p, 0, 1, e) < 0) return -1;
+    for (int a = 0; a < 3; a++)
+        if (check_number("mirror", "probability", o->mirror_p[a], 0, 1, e) < 0) return -1;
     if (o->elastic.p == 0) return 0;
     return check_number("elastic", "spacing", o->elastic_spacing, 2, 1000, e);
 }
@@ -137,7 +138,7 @@ static void draw_turn(struct augment_draw *d, const struct augment_options *o)
     d->turns = o->rotflip ? turns : -1;
     d->flip = o->rotflip ? flip : -1;
     struct rng m = augment_rng(&d->key, AUGMENT_MIRROR);
-    for (int a = 0; a < 3; a++) d->mirror[a] = rng_uniform(&m) <= o->mirror_p;
+    for (int a = 0; a < 3; a++) d->mirror[a] = rng_uniform(&m) <= o->mirror_p[a];
 }
 
 /* out = a * b */

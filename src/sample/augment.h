@@ -34,7 +34,7 @@ struct augment_range {
 struct augment_options {
     int rotflip;                   /* 1: RandomRotFlip */
     enum augment_crop crop;
-    float mirror_p;                /* each of the three axes on its own */
+    float mirror_p[3];             /* of each axis on its own */
     struct augment_range scale;    /* 0.8 shows the patch's content 1/0.8 times as large */
     struct augment_range rotate;   /* degrees, each axis on its own, in millimetre space */
     struct augment_range elastic;  /* standard deviation of the control points, voxels */

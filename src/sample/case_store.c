@@ -162,29 +162,6 @@ static int measure_cases(struct loading *l, struct error *e)
 
 /* ---- second pass: voxels --------------------------------------------------------------------- */
 
-/* Planes are turned in tiles of this edge, so that both sides stay in the first-level cache. */
-enum { TILE = 16 };
-
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* Items of `each` bytes, first axis fastest, to (d, h, w) with `step` bytes between them. */
-static inline void turn(void *out, size_t step, const void *in, size_t each, const int n[3])
-{
-    for (int j = 0; j < n[1]; j++)
-        for (int i0 = 0; i0 < n[0]; i0 += TILE)
-            for (int k0 = 0; k0 < n[2]; k0 += TILE)
-                for (int i = i0; i < least(i0 + TILE, n[0]); i++)
-                    for (int k = k0; k < least(k0 + TILE, n[2]); k++) {
-                        int64_t to = ((int64_t)i * n[1] + j) * n[2] + k;
-                        int64_t at = i + n[0] * (j + (int64_t)n[1] * k);
-                        memcpy((char *)out + (size_t)to * step,
-                               (const char *)in + (size_t)at * each, each);
-                    }
-}
-
 static int load_image(struct loading *l, int i, const struct volume *v, struct error *e)
 {
     struct stored_case *c = &l->store->cases[i];
@@ -193,7 +170,7 @@ static int load_image(struct loading *l, int i, const struct volume *v, struct e
         float *channel;
         if (volume_floats(&channel, v, t, l->options->nan, e) < 0)
             return fail_in(e, l->from[i]->images[0]);
-        turn(c->image + t, step, channel, sizeof(float), c->dims);
+        voxels_to_rows(c->image + t, step, channel, sizeof(float), c->dims);
         mem_free(channel);
     }
     return 0;
@@ -207,7 +184,8 @@ static int load_label(struct loading *l, int i, const struct volume *image, stru
     int declared = l->set->n_classes;
     if (dataset_load_label(&v, l->set, from, &l->request, e) < 0) return -1;
     int result = dataset_match_grids(l->set, from, image, &v, e);
-    if (result == 0) turn(c->label, sizeof(label_t), v.data, sizeof(label_t), c->dims);
+    if (result == 0)
+        voxels_to_rows(c->label, sizeof(label_t), v.data, sizeof(label_t), c->dims);
     volume_free(&v);
     for (size_t n = case_voxels(c), at = 0; result == 0 && at < n; at++)
         if (c->label[at] > l->highest[i]) l->highest[i] = c->label[at];
@@ -224,7 +202,7 @@ static int read_mask(struct stored_case *c, const char *path, const struct volum
     if (volume_read(&v, path, r, e) < 0) return -1;
     int fits = v.dtype == DTYPE_U8;
     for (int a = 0; a < 3; a++) fits &= v.dims[a] == c->dims[a];
-    if (fits) turn(c->mask, 1, v.data, 1, c->dims);
+    if (fits) voxels_to_rows(c->mask, 1, v.data, 1, c->dims);
     volume_free(&v);
     for (size_t at = 0; at < case_voxels(c); at++) c->mask[at] = c->mask[at] != 0;
     if (fits) return 0;

@@ -7,8 +7,8 @@
  *     coronal    seen from the front: patient's right on the left, head up
  *     sagittal   seen from the patient's left: front on the left, head up
  *
- * Two ways of colouring: a comparison (agreed red, missed green, too much blue, right place but
- * wrong class yellow), or one colour a class.
+ * Three ways of colouring: a comparison (agreed red, missed green, too much blue, right place but
+ * wrong class yellow), one colour a class, or the values of a map with the masks as outlines.
  */
 #ifndef FALX_PICTURE_H
 #define FALX_PICTURE_H
@@ -31,6 +31,8 @@ struct sheet {
     const float *image;        /* NULL: masks on a plain ground */
     const label_t *truth;      /* NULL with prediction set: not allowed */
     const label_t *prediction; /* NULL: `truth` is drawn with one colour a class */
+    const float *heat;         /* NULL, or a map of values >= 0 over the scan; masks are outlined */
+    const char *heat_name;     /* beside its scale */
     const char *title;         /* one line above, or NULL; letters, digits and some marks */
     int n_slices;              /* a plane; 0 = 5 */
 };

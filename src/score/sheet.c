@@ -7,6 +7,9 @@
  *   | coronal ...
  *   | sagittal ...
  *
+ * With a map of values (heat) the masks are outlines, truth white and prediction cyan, and the head
+ * shows the scale from 0 to the map's largest value.
+ *
  * All panes show the same length in millimetres, chosen so that the object fills most of it. The
  * grey of the scan is interpolated; masks are shown voxel by voxel as they are, filled lightly and
  * outlined.
@@ -46,6 +49,13 @@ static const uint8_t class_colours[][3] = {
 };
 enum { N_COLOURS = sizeof class_colours / sizeof *class_colours };
 
+/* From low to high: dark to light, so that the order also shows without hue. */
+static const uint8_t heat_colours[][3] = {
+    {46, 16, 92}, {140, 28, 120}, {218, 62, 78}, {250, 148, 36}, {252, 246, 160},
+};
+enum { N_HEATS = sizeof heat_colours / sizeof *heat_colours };
+static const uint8_t outline_truth[3] = {255, 255, 255}, outline_prediction[3] = {64, 224, 240};
+
 static const uint8_t paper[3] = {18, 19, 22};      /* between panes */
 static const uint8_t ground[3] = {44, 46, 52};     /* inside the volume when there is no scan */
 static const uint8_t ink[3] = {236, 238, 242}, faint[3] = {170, 174, 182};
@@ -63,6 +73,7 @@ struct scene {
     double spacing_mm[3];
     double pixels_per_mm;
     double black, white;   /* values of the scan shown as such */
+    double hottest;        /* largest value of the map */
     int n_slices;
     int pane_height[3];    /* per view */
 };
@@ -162,6 +173,17 @@ out:
     return result;
 }
 
+/* Values that are not numbers do not count; a map of nothing is shown as from 0 to 1. */
+static void find_hottest(struct scene *s)
+{
+    const int64_t *n = s->sheet->dims;
+    s->hottest = 0;
+    for (int64_t i = 0; s->sheet->heat && i < n[0] * n[1] * n[2]; i++)
+        if (isfinite(s->sheet->heat[i]))
+            s->hottest = fmax(s->hottest, (double)s->sheet->heat[i]);
+    s->hottest = s->hottest > 0 ? s->hottest : 1;
+}
+
 /* ---- one pane ------------------------------------------------------------------------------ */
 
 /* Voxel coordinates (across, down) of a pixel of the pane; the slice fills the third. */
@@ -193,9 +215,9 @@ static double clamp(double x, double lo, double hi)
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* Linear interpolation of the scan inside the slice, as grey 0..255. */
-static double grey_at(const struct scene *s, const struct view *v, int64_t slice,
-                      const double place[2])
+/* Linear interpolation inside the slice. */
+static double value_at(const struct scene *s, const struct view *v, int64_t slice,
+                       const double place[2], const float *values)
 {
     const int64_t *n = s->sheet->dims;
     double a = clamp(place[0], 0, (double)(n[v->across] - 1));
@@ -205,8 +227,16 @@ static double grey_at(const struct scene *s, const struct view *v, int64_t slice
         double corner[2] = {low[0] + (k & 1), low[1] + (k >> 1)};
         double weight = (1 - fabs(a - corner[0])) * (1 - fabs(b - corner[1]));
         int64_t i = weight > 0 ? nearest_voxel(s, v, slice, corner) : -1;
-        value += i >= 0 ? weight * (double)s->sheet->image[i] : 0;
+        value += i >= 0 ? weight * (double)values[i] : 0;
     }
+    return value;
+}
+
+/* The scan as grey 0..255. */
+static double grey_at(const struct scene *s, const struct view *v, int64_t slice,
+                      const double place[2])
+{
+    double value = value_at(s, v, slice, place, s->sheet->image);
     return 255 * clamp((value - s->black) / (s->white - s->black), 0, 1);
 }
 
@@ -246,6 +276,51 @@ static int is_outline(const struct scene *s, const struct view *v, const struct 
     return 0;
 }
 
+static void heat_colour(double rgb[3], double share)
+{
+    double at = clamp(share, 0, 1) * (N_HEATS - 1);
+    int low = at >= N_HEATS - 1 ? N_HEATS - 2 : (int)at;
+    for (int i = 0; i < 3; i++)
+        rgb[i] = heat_colours[low][i] + (at - low) * (heat_colours[low + 1][i] - heat_colours[low][i]);
+}
+
+/* Does the class of the mask change beside this pixel? */
+static int is_edge(const label_t *mask, const struct scene *s, const struct view *v,
+                   const struct pane *p, int px, int py)
+{
+    label_t class[3] = {0, 0, 0};
+    for (int k = 0; k < 3; k++) { /* here, to the right, below */
+        double place[2];
+        pixel_place(place, s, v, p, px + (k == 1), py + (k == 2));
+        int64_t voxel = nearest_voxel(s, v, p->slice, place);
+        class[k] = voxel < 0 ? 0 : mask[voxel];
+    }
+    return class[0] != class[1] || class[0] != class[2];
+}
+
+/* The hotter, the less of the scan shows through. */
+static void draw_heat(uint8_t rgb[3], const struct scene *s, const struct view *v,
+                      const struct pane *p, int px, int py)
+{
+    double place[2], colour[3];
+    pixel_place(place, s, v, p, px, py);
+    if (nearest_voxel(s, v, p->slice, place) < 0)
+        return;
+    double share = value_at(s, v, p->slice, place, s->sheet->heat) / s->hottest;
+    share = share > 0 ? share : 0; /* what is not a number counts as nothing */
+    double grey = s->sheet->image ? grey_at(s, v, p->slice, place) : 0;
+    double cover = 0.9 * sqrt(clamp(share, 0, 1));
+    heat_colour(colour, share);
+    for (int i = 0; i < 3; i++) {
+        double below = s->sheet->image ? grey : ground[i];
+        rgb[i] = (uint8_t)(below + cover * (colour[i] - below) + 0.5);
+    }
+    if (is_edge(s->sheet->truth, s, v, p, px, py))
+        memcpy(rgb, outline_truth, 3);
+    if (s->sheet->prediction && is_edge(s->sheet->prediction, s, v, p, px, py))
+        memcpy(rgb, outline_prediction, 3);
+}
+
 static void draw_pixel(uint8_t rgb[3], const struct scene *s, const struct view *v,
                        const struct pane *p, int px, int py)
 {
@@ -273,7 +348,7 @@ static void draw_pane(struct picture *out, const struct scene *s, const struct v
     for (int py = 0; py < p->height; py++)
         for (int px = 0; px < p->width; px++) {
             size_t at = (size_t)(p->y + py) * (size_t)out->width + (size_t)(p->x + px);
-            draw_pixel(out->rgb + 3 * at, s, v, p, px, py);
+            (s->sheet->heat ? draw_heat : draw_pixel)(out->rgb + 3 * at, s, v, p, px, py);
         }
     snprintf(caption, sizeof caption, "%s %lld", v->name, (long long)p->slice);
     letters_draw(out, p->x + 5, p->y + 6, 1, paper, caption); /* shadow */
@@ -335,9 +410,29 @@ static void survey(int has_class[N_COLOURS], int *confused, const struct sheet *
     }
 }
 
-static void draw_head(struct picture *out, const struct sheet *s)
+/* "0 [colours] 0.42 name"; returns where it begins. */
+static int draw_scale(struct picture *out, int right, const char *name, double most)
 {
-    int right = out->width - MARGIN, has_class[N_COLOURS], confused;
+    enum { LENGTH = 120 };
+    char text[64];
+    double colour[3];
+    snprintf(text, sizeof text, "%.3g %s", most, name ? name : "");
+    int x = right - letters_width(text, 1);
+    letters_draw(out, x, 16, 1, faint, text);
+    x -= LENGTH + 6;
+    for (int dx = 0; dx < LENGTH; dx++) {
+        heat_colour(colour, dx / (LENGTH - 1.0));
+        for (int dy = 0; dy < 9; dy++)
+            for (int i = 0; i < 3; i++)
+                pixel_at(out, x + dx, 15 + dy)[i] = (uint8_t)(colour[i] + 0.5);
+    }
+    letters_draw(out, x - 10, 16, 1, faint, "0");
+    return x - 28;
+}
+
+static int draw_keys(struct picture *out, int right, const struct sheet *s)
+{
+    int has_class[N_COLOURS], confused;
     char name[16];
     survey(has_class, &confused, s);
     for (int k = 3; s->prediction && k >= 0; k--)
@@ -348,6 +443,20 @@ static void draw_head(struct picture *out, const struct sheet *s)
             snprintf(name, sizeof name, "%d", k + 1);
             right = draw_key(out, right, class_colours[k], name);
         }
+    return right;
+}
+
+static void draw_head(struct picture *out, const struct scene *scene)
+{
+    const struct sheet *s = scene->sheet;
+    int right = out->width - MARGIN;
+    if (s->heat) {
+        right = draw_scale(out, right, s->heat_name, scene->hottest);
+        right = s->prediction ? draw_key(out, right, outline_prediction, "prediction") : right;
+        right = draw_key(out, right, outline_truth, "truth");
+    } else {
+        right = draw_keys(out, right, s);
+    }
     if (s->title) {
         int dot = letters_width(s->title, 2) < right - MARGIN ? 2 : 1;
         letters_draw(out, MARGIN, dot == 2 ? 12 : 16, dot, ink, s->title);
@@ -370,6 +479,7 @@ int picture_draw_sheet(struct picture *out, const struct sheet *sheet, struct er
     find_scale(&s);
     if (sheet->image && find_greys(&s, e) < 0)
         return -1;
+    find_hottest(&s);
     int height = HEAD + MARGIN + 2 * GAP;
     for (int i = 0; i < 3; i++)
         height += s.pane_height[i];
@@ -377,7 +487,7 @@ int picture_draw_sheet(struct picture *out, const struct sheet *sheet, struct er
         return -1;
     for (size_t i = 0; i < (size_t)out->width * (size_t)out->height; i++)
         memcpy(out->rgb + 3 * i, paper, 3);
-    draw_head(out, sheet);
+    draw_head(out, &s);
     for (int i = 0, y = HEAD; i < 3; y += s.pane_height[i++] + GAP)
         draw_row(out, &s, &s.view[i], y, s.pane_height[i]);
     return 0;

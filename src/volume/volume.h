@@ -109,6 +109,11 @@ void volume_measure(struct volume_stats *out, const struct volume *v);
 /* Stored numbers [start, start + n) as scaled doubles: the one place that knows all types. */
 void volume_block(double *out, const struct volume *v, int64_t start, int64_t n);
 
+/* Files keep the first axis fastest, networks the last: items of `each` bytes from one order to the
+ * other; on the network's side `step` bytes lie between them (several channels a voxel). */
+void voxels_to_rows(void *rows, size_t step, const void *voxels, size_t each, const int dims[3]);
+void voxels_from_rows(void *voxels, const void *rows, size_t step, size_t each, const int dims[3]);
+
 /* ---- geometry -------------------------------------------------------------------------------- */
 
 void geometry_identity(struct geometry *g, const double spacing_mm[3]); /* NULL: 1 mm */

@@ -1,0 +1,7 @@
+/* version.h - of the program, the library and what they write. */
+#ifndef FALX_VERSION_H
+#define FALX_VERSION_H
+
+#define FALX_VERSION "0.2.0"
+
+#endif

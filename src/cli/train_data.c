@@ -1,0 +1,280 @@
+/* train_data.c - see train_data.h.
+ *
+ *     DATASET -> dataset_open (hides labels) -> prepare_set -> RUN/cache -> dataset_open -> two case stores
+ *
+ * A set that is prepared already (prepared.json, research h5), or that a paper's preset takes as published,
+ * skips the middle. Validation cases come from inside the labelled ones and leave the training set.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "cli/train_data.h"
+#include "data/dataset.h"
+#include "prepare/fingerprint.h"
+#include "prepare/prepare_set.h"
+
+void train_data_free(struct train_data *d)
+{
+    case_store_free(&d->store);
+    case_store_free(&d->val);
+    run_facts_free(&d->facts);
+    memset(d, 0, sizeof *d);
+}
+
+/* ---- preparing ----------------------------------------------------------------------------- */
+
+/* The recipe for this data set: what the user or preset said, unless the files are past that. */
+static const char *choose_recipe(const struct config *c, const struct dataset *d)
+{
+    if (d->layout == LAYOUT_PREPARED || d->layout == LAYOUT_H5)
+        return "none";
+    if (text_starts_with(c->recipe, "paper-") && d->layout != LAYOUT_LA && d->layout != LAYOUT_PANCREAS)
+        return "none"; /* plain folders hold what others prepared in the published way */
+    return c->recipe;
+}
+
+struct passes {
+    const struct config *config;
+    struct progress *line;
+    const char *name;
+};
+
+static void show_progress(void *arg, const char *pass, int64_t done, int64_t total)
+{
+    struct passes *p = arg;
+    if (p->name != pass) {
+        progress_end(p->line);
+        p->line = progress_begin(p->config, pass, total);
+        p->name = pass;
+    }
+    progress_at(p->line, done);
+}
+
+static int prepare(struct recipe *out, const struct config *c, const struct dataset *d, const char *recipe,
+                   const char *folder, struct pool *pool, struct error *e)
+{
+    struct passes passes = {.config = c};
+    struct prepare_summary summary;
+    struct prepare_options o = {.preset = recipe, .folder = folder, .version = FALX_VERSION,
+                                .seed = (uint64_t)c->set.seed, .nan = (enum nan_policy)c->nan,
+                                .skip_bad = c->skip_bad, .request = config_request(c), .pool = pool,
+                                .report = console_report(c), .progress = show_progress,
+                                .progress_arg = &passes};
+    int result = prepare_set(&summary, d, &o, e);
+    progress_end(passes.line);
+    if (result < 0)
+        return -1;
+    if (summary.n_bad > 0 && !c->skip_bad) {
+        fail(e, ERR_DATA, "L01", "%d of %d cases refused, see above; --skip-bad leaves them out",
+             summary.n_bad, summary.n_cases);
+        return fail_in(e, d->root);
+    }
+    *out = summary.recipe;
+    return 0;
+}
+
+/* The recipe that made a prepared set; `none` for files of others. */
+static int recipe_of(struct recipe *out, const struct dataset *d, struct error *e)
+{
+    struct js *json = NULL;
+    char *path;
+    if (d->layout != LAYOUT_PREPARED)
+        return recipe_named(out, "none", 0, NAN_REFUSE, e);
+    if (!(path = path_join(e, d->root, "prepared.json")))
+        return -1;
+    int result = js_read_file(&json, path, e);
+    if (result == 0 && (result = recipe_from_json(out, js_get(json, "recipe"), e)) < 0)
+        fail_in(e, path);
+    js_free(json);
+    mem_free(path);
+    return result;
+}
+
+/* Opens the set, through the cache if need be. */
+static int open_prepared(struct dataset *out, struct recipe *recipe, const struct config *c,
+                         struct pool *pool, struct error *e)
+{
+    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
+                                .seed = (uint64_t)c->set.seed,
+                                .geometry_tolerance_mm = c->geometry_tolerance_mm,
+                                .report = console_report(c)};
+    if (dataset_open(out, c->args[0], &o, e) < 0)
+        return -1;
+    if (*out->note)
+        report_line(o.report, REPORT_NOTE, out->root, NULL, "%s", out->note);
+    const char *name = choose_recipe(c, out);
+    if (strcmp(name, "none") == 0)
+        return recipe_of(recipe, out, e);
+    char *folder = c->cache ? mem_string(e, c->cache) : path_join(e, c->output, "cache");
+    int result = folder ? prepare(recipe, c, out, name, folder, pool, e) : -1;
+    dataset_free(out);
+    if (result == 0) {
+        o.labeled = o.label_map = NULL; /* done in the first pass */
+        result = dataset_open(out, folder, &o, e);
+    }
+    mem_free(folder);
+    return result;
+}
+
+/* ---- validation cases -------------------------------------------------------------------------- */
+
+/* Marks in keep[] the labelled training cases that `--val` names; returns how many. */
+static int choose_val(char *keep, const struct dataset *d, const char *val, struct error *e)
+{
+    int64_t count = 0;
+    int found = 0;
+    char *text = NULL;
+    if (!val)
+        return 0;
+    if (parse_int(&count, val) < 0 && io_read_text(&text, NULL, val, 1 << 20, e) < 0)
+        return -1;
+    for (int i = d->n_cases - 1; i >= 0; i--) {
+        const struct data_case *k = &d->cases[i];
+        if (k->split != SPLIT_TRAIN || !k->label)
+            continue;
+        int named = found < count;
+        for (char *at = text; at && !named; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL) {
+            size_t n = strcspn(at, "\r\n");
+            named = n == strlen(k->name) && memcmp(at, k->name, n) == 0;
+        }
+        keep[i] = (char)named;
+        found += named;
+    }
+    mem_free(text);
+    if (found < count || (count == 0 && found == 0 && strcmp(val, "0") != 0)) {
+        fail(e, ERR_CONFIG, "C03", "%s: %d such labelled cases", val, found);
+        return fail_in(e, "--val");
+    }
+    return found;
+}
+
+/* Training cases without, and validation cases alone. Test cases are in neither. */
+static int load_stores(struct train_data *out, struct dataset *d, const struct config *c, struct pool *pool,
+                       struct error *e)
+{
+    static const enum case_mask masks[] = {CASE_MASK_NONE, CASE_MASK_NONE, CASE_MASK_INSIDE, CASE_MASK_FIELD};
+    struct volume_request request = config_request(c);
+    struct case_store_options o = {.split = SPLIT_TRAIN, .nan = (enum nan_policy)c->nan,
+                                   .mask = masks[c->set.cov_mask], .request = &request, .pool = pool,
+                                   .report = console_report(c)};
+    if (c->set.cov_mask == COV_MASK_AUTO && strcmp(c->set.method, "aua") == 0)
+        o.mask = CASE_MASK_INSIDE;
+    char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1), *names = NULL;
+    int n_val = keep ? choose_val(keep, d, c->val, e) : -1, result = -1;
+    if (n_val < 0)
+        goto out;
+    /* Unlabelled copies of the kept labels: the loader decides by label, so both sets are views of d. */
+    for (int pass = 0; pass < 2; pass++) {
+        struct dataset view = *d;
+        int n = 0;
+        if (pass == 1 && n_val == 0)
+            break;
+        if (!(view.cases = mem_alloc(e, (size_t)d->n_cases + 1, sizeof *view.cases)))
+            goto out;
+        for (int i = 0; i < d->n_cases; i++)
+            if (d->cases[i].split == SPLIT_TRAIN && keep[i] == pass)
+                view.cases[n++] = d->cases[i];
+        view.n_cases = n;
+        int loaded = case_store_load(pass ? &out->val : &out->store, &view, &o, e);
+        mem_free(view.cases);
+        if (loaded < 0)
+            goto out;
+        o.mask = CASE_MASK_NONE;
+    }
+    result = 0;
+out:
+    mem_free(keep);
+    mem_free(names);
+    return result;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------ */
+
+static uint64_t hash_store(const struct case_store *s, uint64_t hash)
+{
+    for (int i = 0; i < s->n_cases; i++) {
+        const struct stored_case *k = &s->cases[i];
+        size_t voxels = (size_t)k->dims[0] * (size_t)k->dims[1] * (size_t)k->dims[2];
+        hash = hash_bytes(k->name, strlen(k->name), hash);
+        hash = hash_bytes(k->dims, sizeof k->dims, hash);
+        hash = hash_bytes(k->image, voxels * (size_t)s->channels * sizeof *k->image, hash);
+        if (k->label)
+            hash = hash_bytes(k->label, voxels * sizeof *k->label, hash);
+    }
+    return hash;
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b);
+}
+
+/* The recipe's suggestion, or one made from the median size of the cases. */
+static int choose_patch(int64_t patch[3], const struct case_store *s, const struct recipe *r, struct error *e)
+{
+    double median[3];
+    int *extents = mem_alloc(e, (size_t)s->n_cases, sizeof *extents);
+    if (!extents)
+        return -1;
+    for (int a = 0; a < 3; a++) {
+        for (int i = 0; i < s->n_cases; i++)
+            extents[i] = s->cases[i].dims[a];
+        qsort(extents, (size_t)s->n_cases, sizeof *extents, compare_ints);
+        median[a] = extents[s->n_cases / 2];
+        patch[a] = r->patch[a];
+    }
+    mem_free(extents);
+    if (patch[0] <= 0)
+        suggest_patch(patch, median);
+    return 0;
+}
+
+static int copy_names(struct run_facts *f, const struct dataset *d, struct error *e)
+{
+    if (!d->class_names || d->n_classes != f->classes)
+        return 0;
+    if (!(f->class_names = mem_alloc(e, (size_t)f->classes, sizeof *f->class_names)))
+        return -1;
+    for (int i = 0; i < f->classes; i++)
+        if (!(f->class_names[i] = mem_string(e, d->class_names[i])))
+            return -1;
+    return 0;
+}
+
+int train_data_load(struct train_data *out, struct config *c, struct pool *pool, struct error *e)
+{
+    struct dataset d = {0};
+    int result = -1;
+    memset(out, 0, sizeof *out);
+    struct run_facts *f = &out->facts;
+    if (open_prepared(&d, &f->recipe, c, pool, e) < 0 || load_stores(out, &d, c, pool, e) < 0)
+        goto out;
+    if (out->store.n_labeled == 0) {
+        fail(e, ERR_DATA, "L10", "no labelled case to learn from");
+        fail_in(e, c->args[0]);
+        goto out;
+    }
+    if (out->val.n_classes > out->store.n_classes)
+        out->store.n_classes = out->val.n_classes;
+    f->channels = out->store.channels;
+    f->classes = out->store.n_classes;
+    if (f->classes < 2 || f->classes > 256) {
+        fail(e, ERR_DATA, "L05", "%d classes, allowed 2..256", f->classes);
+        fail_in(e, c->args[0]);
+        goto out;
+    }
+    if (c->set.patch[0] == 0 && choose_patch(c->set.patch, &out->store, &f->recipe, e) < 0)
+        goto out;
+    for (int a = 0; a < 3; a++)
+        f->patch[a] = (int)c->set.patch[a];
+    snprintf(f->method, sizeof f->method, "%s", c->set.method);
+    out->hash = hash_store(&out->val, hash_store(&out->store, 1));
+    result = copy_names(f, &d, e);
+out:
+    dataset_free(&d);
+    if (result < 0)
+        train_data_free(out);
+    return result;
+}

@@ -1,0 +1,21 @@
+/* train_data.h - from the data set a user names to cases in memory that a network can be trained on. */
+#ifndef FALX_TRAIN_DATA_H
+#define FALX_TRAIN_DATA_H
+
+#include "cli/config.h"
+#include "predict/run_folder.h"
+#include "sample/case_store.h"
+
+struct train_data {
+    struct case_store store;   /* what is trained on: labelled, then unlabelled */
+    struct case_store val;     /* validation cases; n_cases 0: none */
+    struct run_facts facts;    /* recipe, patch, classes */
+    uint64_t hash;             /* of every name, shape, voxel and label in use */
+};
+
+/* Opens, prepares into the cache if the scans are raw, splits off validation cases, loads. Fills the patch
+ * of *c if it is auto. */
+int train_data_load(struct train_data *out, struct config *c, struct pool *pool, struct error *e);
+void train_data_free(struct train_data *d); /* zeroed ones are fine */
+
+#endif

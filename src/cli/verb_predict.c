@@ -1,0 +1,149 @@
+/* verb_predict.c - `falx predict RUN -i IN -o OUT`: masks of scans on their own grids.
+ *
+ * IN is a scan, a DICOM folder or a folder of scans. OUT is a file for one scan, else a folder that gets
+ * NAME.nii.gz and, if wanted, NAME_foreground, NAME_std and NAME_entropy, and uncertainty.json with one
+ * score a case. Every output is looked at before the first scan is read.
+ */
+#include <string.h>
+
+#include "base/io.h"
+#include "cli/predicting.h"
+
+/* Keeps every n-th case from the i-th, for `--part i/n`. */
+static int keep_part(struct dataset *d, const char *part, struct error *e)
+{
+    char first[16] = "";
+    int64_t i = 0, n = 0;
+    size_t slash = strcspn(part, "/");
+    snprintf(first, sizeof first, "%.*s", (int)(slash < 15 ? slash : 15), part);
+    if (!part[slash] || parse_int(&i, first) < 0 || parse_int(&n, part + slash + 1) < 0 || n < 1 ||
+        i < 1 || i > n || n > 1000000) {
+        fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed I/N with I in 1..N", part);
+        return fail_in(e, "--part");
+    }
+    char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
+    if (!keep)
+        return -1;
+    for (int k = 0; k < d->n_cases; k++)
+        keep[k] = k % n == i - 1;
+    dataset_keep(d, keep);
+    mem_free(keep);
+    return 0;
+}
+
+/* Is OUT a file for the one scan? */
+static int is_file_output(const struct config *c, const struct dataset *d)
+{
+    struct error ignored;
+    return d->n_cases == 1 && !io_is_folder(c->output) && volume_can_write(c->output, &ignored) == 0;
+}
+
+static int check_outputs(const struct config *c, const struct dataset *d, struct error *e)
+{
+    if (is_file_output(c, d))
+        return io_check_output(c->output, c->force, e);
+    if (io_make_folders(c->output, e) < 0)
+        return -1;
+    for (int i = 0; i < d->n_cases; i++) {
+        char *path = mem_format(e, "%s/%s.nii.gz", c->output, d->cases[i].name);
+        int result = path ? io_check_output(path, c->force, e) : -1;
+        mem_free(path);
+        if (result < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* One scan's files. With OUT a file, maps stand beside it. */
+static int write_outputs(const struct config *c, const struct dataset *d, const struct data_case *k,
+                         const struct scan_result *r, struct error *e)
+{
+    char *folder, *stem = NULL;
+    int result = -1;
+    if (is_file_output(c, d)) {
+        const char *name = path_name(c->output);
+        folder = path_folder(e, c->output);
+        stem = mem_format(e, "%.*s", (int)strcspn(name, "."), name);
+        result = folder && stem ? volume_write(&r->label, c->output, e) : -1;
+    } else {
+        folder = mem_string(e, c->output);
+        stem = mem_string(e, k->name);
+        result = folder && stem ? predicting_write(&r->label, folder, stem, "", e) : -1;
+    }
+    if (result == 0)
+        result = predicting_write(&r->foreground, folder, stem, "_foreground", e);
+    if (result == 0)
+        result = predicting_write(&r->std, folder, stem, "_std", e);
+    if (result == 0)
+        result = predicting_write(&r->entropy, folder, stem, "_entropy", e);
+    mem_free(folder);
+    mem_free(stem);
+    return result;
+}
+
+static int write_scores(const struct config *c, struct js_out *scores, struct error *e)
+{
+    char *text = NULL, *path = path_join(e, c->output, "uncertainty.json");
+    int result = -1;
+    js_out_close(scores, ']');
+    js_out_close(scores, '}');
+    if (js_out_take(&text, scores, e) == 0 && path)
+        result = io_write_all(path, 0666, text, strlen(text), e);
+    mem_free(text);
+    mem_free(path);
+    return result;
+}
+
+static int predict_all(struct predicting *p, const struct config *c, const struct dataset *d,
+                       struct error *e)
+{
+    struct js_out scores = {0};
+    struct progress *line = progress_begin(c, "predicting", d->n_cases);
+    int result = 0;
+    js_out_open(&scores, NULL, '{');
+    js_out_open(&scores, "cases", '[');
+    for (int i = 0; i < d->n_cases && result == 0; i++) {
+        struct scan_result r = {0};
+        result = predicting_case(&r, p, c, d, &d->cases[i], e);
+        if (result == 0)
+            result = write_outputs(c, d, &d->cases[i], &r, e);
+        js_out_open(&scores, NULL, '{');
+        js_out_text(&scores, "name", d->cases[i].name);
+        js_out_real(&scores, "ambiguity", r.ambiguity);
+        js_out_close(&scores, '}');
+        scan_result_free(&r);
+        progress_at(line, i + 1);
+    }
+    progress_end(line);
+    if (result == 0 && c->uncertainty && !is_file_output(c, d))
+        return write_scores(c, &scores, e);
+    mem_free(scores.text);
+    return result;
+}
+
+int verb_predict(struct config *c)
+{
+    struct error e = {.code = ERR_NONE};
+    struct predicting p = {0};
+    struct dataset d = {0};
+    struct dataset_options o = {.follow = c->follow, .geometry_tolerance_mm = c->geometry_tolerance_mm,
+                                .report = console_report(c)};
+    int result = predicting_open(&p, c, c->uncertainty, &e);
+    if (result == 0)
+        result = dataset_open_scans(&d, c->input, p.facts.channels, &o, &e);
+    if (result == 0 && c->part)
+        result = keep_part(&d, c->part, &e);
+    if (result == 0 && c->uncertainty && !p.uncertainty.params)
+        report_line(o.report, REPORT_NOTE, c->args[0], NULL,
+                    "a %s run has no distribution of logits: entropy only, no standard deviation",
+                    p.facts.method);
+    if (result == 0)
+        result = check_outputs(c, &d, &e);
+    if (result == 0)
+        result = predict_all(&p, c, &d, &e);
+    if (result == 0 && !c->quiet)
+        printf("%s: %d mask%s\n", c->output, d.n_cases, d.n_cases == 1 ? "" : "s");
+    dataset_free(&d);
+    predicting_close(&p);
+    return result < 0 ? complain(&e) : 0;
+}

@@ -1,0 +1,139 @@
+/* verb_pseudo.c - `falx pseudo RUN DATASET -o OUT`: proposed labels for the unlabelled training cases, and
+ * which of them a person should look at first.
+ *
+ *     OUT/labels/NAME.nii.gz       proposed label, on the scan's own grid
+ *     OUT/confidence/NAME.nii.gz   1 - entropy, 0..1
+ *     OUT/ranking.json             cases from the most to the least ambiguous
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cli/predicting.h"
+
+struct ranked {
+    const char *name;
+    double ambiguity, volume_mm3;
+};
+
+static int most_ambiguous_first(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->ambiguity != y->ambiguity)
+        return x->ambiguity < y->ambiguity ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static void invert(struct volume *entropy)
+{
+    float *v = entropy->data;
+    for (int64_t i = 0, n = volume_voxels(entropy); i < n; i++)
+        v[i] = 1.0f - v[i];
+}
+
+static double foreground_mm3(const struct volume *label)
+{
+    const uint8_t *v = label->data;
+    const double *mm = label->geometry.spacing_mm;
+    int64_t count = 0;
+    for (int64_t i = 0, n = volume_voxels(label); i < n; i++)
+        count += v[i] != 0;
+    return (double)count * mm[0] * mm[1] * mm[2];
+}
+
+static int propose(struct ranked *out, struct predicting *p, const struct config *c, const struct dataset *d,
+                   const struct data_case *k, const char *const folder[2], struct error *e)
+{
+    struct scan_result r;
+    if (predicting_case(&r, p, c, d, k, e) < 0)
+        return -1;
+    *out = (struct ranked){k->name, r.ambiguity, foreground_mm3(&r.label)};
+    invert(&r.entropy);
+    int result = predicting_write(&r.label, folder[0], k->name, "", e);
+    if (result == 0)
+        result = predicting_write(&r.entropy, folder[1], k->name, "", e);
+    scan_result_free(&r);
+    return result;
+}
+
+static int tell(const struct config *c, struct ranked *ranked, int n, struct error *e)
+{
+    struct js_out o = {0};
+    char *text = NULL, *path = path_join(e, c->output, "ranking.json");
+    int result = -1;
+    qsort(ranked, (size_t)n, sizeof *ranked, most_ambiguous_first);
+    js_out_open(&o, NULL, '{');
+    js_out_open(&o, "cases", '[');
+    for (int i = 0; i < n; i++) {
+        js_out_open(&o, NULL, '{');
+        js_out_int(&o, "rank", i + 1);
+        js_out_text(&o, "name", ranked[i].name);
+        js_out_real(&o, "ambiguity", ranked[i].ambiguity);
+        js_out_real(&o, "foreground_mm3", ranked[i].volume_mm3);
+        js_out_close(&o, '}');
+    }
+    js_out_close(&o, ']');
+    js_out_close(&o, '}');
+    if (js_out_take(&text, &o, e) == 0 && path)
+        result = io_write_all(path, 0666, text, strlen(text), e);
+    if (result == 0 && c->json)
+        printf("%s", text);
+    for (int i = 0; result == 0 && !c->json && !c->quiet && i < n; i++)
+        printf("%4d  %-40s  ambiguity %.4f\n", i + 1, ranked[i].name, ranked[i].ambiguity);
+    mem_free(text);
+    mem_free(path);
+    return result;
+}
+
+static int propose_all(struct predicting *p, const struct config *c, const struct dataset *d,
+                       struct error *e)
+{
+    int n = dataset_count(d, SPLIT_TRAIN, 0), done = 0, result = -1;
+    struct progress *line = progress_begin(c, "proposing", n);
+    struct ranked *ranked = mem_alloc(e, (size_t)n, sizeof *ranked);
+    char *labels = path_join(e, c->output, "labels"), *sure = path_join(e, c->output, "confidence");
+    char *list = path_join(e, c->output, "ranking.json");
+    if (!ranked || !labels || !sure || !list || io_make_folders(labels, e) < 0 ||
+        io_make_folders(sure, e) < 0 || io_check_output(list, c->force, e) < 0)
+        goto out;
+    for (int i = 0; i < d->n_cases; i++) {
+        const struct data_case *k = &d->cases[i];
+        if (k->split != SPLIT_TRAIN || k->label)
+            continue;
+        if (propose(&ranked[done], p, c, d, k, (const char *const[2]){labels, sure}, e) < 0)
+            goto out;
+        progress_at(line, ++done);
+    }
+    progress_end(line);
+    line = NULL;
+    result = tell(c, ranked, done, e);
+out:
+    progress_end(line);
+    mem_free(ranked);
+    mem_free(labels);
+    mem_free(sure);
+    mem_free(list);
+    return result;
+}
+
+int verb_pseudo(struct config *c)
+{
+    struct error e = {.code = ERR_NONE};
+    struct predicting p = {0};
+    struct dataset d = {0};
+    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
+                                .seed = 1337, .geometry_tolerance_mm = c->geometry_tolerance_mm,
+                                .report = console_report(c)};
+    int result = predicting_open(&p, c, 1, &e);
+    if (result == 0)
+        result = dataset_open(&d, c->args[1], &o, &e);
+    if (result == 0 && dataset_count(&d, SPLIT_TRAIN, 0) == 0) {
+        result = fail(&e, ERR_DATA, "L10", "no unlabelled training case; --labeled N hides labels");
+        fail_in(&e, c->args[1]);
+    }
+    if (result == 0)
+        result = propose_all(&p, c, &d, &e);
+    dataset_free(&d);
+    predicting_close(&p);
+    return result < 0 ? complain(&e) : 0;
+}

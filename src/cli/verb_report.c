@@ -1,0 +1,175 @@
+/* verb_report.c - `falx report RUN... -o report.html`: one page about one or more runs.
+ *
+ *     read runs, scores, pictures -> check that they fit each other -> write the page, and the charts as files
+ *
+ * Everything is read before anything is written.
+ */
+#include <string.h>
+
+#include "base/io.h"
+#include "cli/config.h"
+#include "report/report.h"
+#include "train/method.h"
+
+struct reporting {
+    struct report_run *runs;
+    int n_runs;
+    struct report_pictures pictures;
+};
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+/* Phases have numbers in the store of numbers; their names belong to the method. */
+static void name_phases(struct report_run *r)
+{
+    const struct method *m = method_find(r->method);
+    for (int i = 0; m && i < REPORT_PHASES && m->phases[i].name; i++)
+        r->phases[i] = m->phases[i].name;
+}
+
+/* Folders of the same name in different places: the later one gets its place among the runs as a number. */
+static int make_unique(struct reporting *t, int i, struct error *e)
+{
+    int same = 0;
+    for (int k = 0; k < i; k++)
+        same |= strcmp(t->runs[k].name, t->runs[i].name) == 0;
+    if (!same)
+        return 0;
+    char *name = mem_format(e, "%s-%d", t->runs[i].name, i + 1);
+    if (!name)
+        return -1;
+    mem_free(t->runs[i].name);
+    t->runs[i].name = name;
+    return 0;
+}
+
+static int read_runs(struct reporting *t, const struct config *c, struct error *e)
+{
+    if (!(t->runs = mem_alloc(e, (size_t)c->n_args, sizeof *t->runs)))
+        return -1;
+    for (int i = 0; i < c->n_args; i++) {
+        if (report_run_read(&t->runs[i], c->args[i], e) < 0)
+            return -1;
+        t->n_runs = i + 1;
+        name_phases(&t->runs[i]);
+        if (make_unique(t, i, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* `list` names one file of scores a run, in their order, with commas between. */
+static int read_scores(struct reporting *t, const char *list, struct error *e)
+{
+    int n = 0;
+    for (const char *at = list; at; n++) {
+        size_t length = strcspn(at, ",");
+        if (n == t->n_runs)
+            break;
+        char *path = mem_format(e, "%.*s", (int)length, at);
+        int result = path ? report_scores_read(&t->runs[n].scores, path, e) : -1;
+        mem_free(path);
+        if (result < 0)
+            return -1;
+        at = at[length] ? at + length + 1 : NULL;
+        if (!at && n + 1 == t->n_runs)
+            return 0;
+    }
+    fail(e, ERR_CONFIG, "C02", "%s files than the %d run%s given", n == t->n_runs ? "more" : "fewer",
+         t->n_runs, t->n_runs == 1 ? "" : "s");
+    return fail_in(e, "--eval");
+}
+
+/* Millimetres and voxels cannot stand in one column. */
+static int check_units(const struct reporting *t, struct error *e)
+{
+    for (int i = 1; i < t->n_runs; i++)
+        if (strcmp(t->runs[i].scores.unit, t->runs[0].scores.unit) != 0) {
+            fail(e, ERR_CONFIG, "C02", "distances in %s and in %s cannot be compared: choose one --protocol",
+                 t->runs[0].scores.unit, t->runs[i].scores.unit);
+            return fail_in(e, "--eval");
+        }
+    return 0;
+}
+
+static int read_all(struct reporting *t, const struct config *c, struct error *e)
+{
+    if (io_check_output(c->output, c->force, e) < 0 || read_runs(t, c, e) < 0 ||
+        (c->eval && (read_scores(t, c->eval, e) < 0 || check_units(t, e) < 0)))
+        return -1;
+    return c->pictures ? report_pictures_read(&t->pictures, c->pictures, e) : 0;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------- */
+
+/* Writes and empties *h. */
+static int write_text(struct html *h, const char *path, struct error *e)
+{
+    char *text;
+    size_t n;
+    if (html_take(&text, &n, h, e) < 0)
+        return -1;
+    int result = io_write_all(path, 0666, text, n, e);
+    mem_free(text);
+    return result;
+}
+
+static int write_chart(struct html *h, int drawn, const char *folder, const char *name, const char *of,
+                       struct error *e)
+{
+    char *path = mem_format(e, "%s/%s%s%s.svg", folder, name, *of ? "-" : "", of);
+    int result = path ? 0 : -1;
+    if (drawn && path)
+        result = write_text(h, path, e);
+    html_drop(h);
+    mem_free(path);
+    return result;
+}
+
+/* dice.svg, validation.svg and loss-RUN.svg, as far as there are data. */
+static int write_charts(const struct report_page *p, const char *folder, struct error *e)
+{
+    struct html h = {0};
+    if (io_make_folders(folder, e) < 0)
+        return -1;
+    int drawn = report_draw_cases(&h, p, 1, e);
+    if (drawn < 0 || write_chart(&h, drawn, folder, "dice", "", e) < 0)
+        return -1;
+    drawn = report_draw_validation(&h, p, 1);
+    if (write_chart(&h, drawn, folder, "validation", "", e) < 0)
+        return -1;
+    for (int i = 0; i < p->n_runs; i++) {
+        drawn = report_draw_losses(&h, &p->runs[i], 1);
+        if (write_chart(&h, drawn, folder, "loss", p->runs[i].name, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_all(const struct reporting *t, const struct config *c, struct error *e)
+{
+    struct report_page page = {.title = c->title, .runs = t->runs, .n_runs = t->n_runs,
+                               .pictures = &t->pictures, .version = FALX_VERSION};
+    struct html h = {0};
+    report_html(&h, &page);
+    if (write_text(&h, c->output, e) < 0)
+        return -1;
+    return c->charts ? write_charts(&page, c->charts, e) : 0;
+}
+
+int verb_report(struct config *c)
+{
+    struct error e = {.code = ERR_NONE};
+    struct reporting t = {0};
+    int result = read_all(&t, c, &e);
+    if (result == 0)
+        result = write_all(&t, c, &e);
+    if (result == 0 && !c->quiet)
+        printf("%s: %d run%s, %d picture%s\n", c->output, t.n_runs, t.n_runs == 1 ? "" : "s",
+               t.pictures.n, t.pictures.n == 1 ? "" : "s");
+    for (int i = 0; i < t.n_runs; i++)
+        report_run_free(&t.runs[i]);
+    mem_free(t.runs);
+    report_pictures_free(&t.pictures);
+    return result < 0 ? complain(&e) : 0;
+}

@@ -1,0 +1,332 @@
+/* verb_train.c - `falx train DATASET -o RUN`: everything around the loop (train.h).
+ *
+ *     lock RUN -> load data -> open device -> [measure, for --budget] -> run.json -> train -> one line
+ *
+ * While training, numbers go to metrics.sqlite and log.txt; a signal is only noted and ends the run at the
+ * next step with a checkpoint and exit code 10.
+ */
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "cli/train_data.h"
+#include "runs/runs.h"
+#include "train/train.h"
+
+enum { LOG_EVERY = 50, FLUSH_EVERY = 200 }; /* steps between lines of the log, and between writes */
+
+struct telling {
+    const struct config *config;
+    struct progress *line;
+    struct runs *runs;
+    int log;             /* descriptor, or -1 */
+    struct error error;  /* of the store of numbers: told once, training goes on */
+};
+
+static void log_line(struct telling *t, const char *text)
+{
+    if (t->log >= 0 && io->write(t->log, text, strlen(text)) < 0) {
+        io->close(t->log);
+        t->log = -1;
+        report_line(console_report(t->config), REPORT_WARNING, "log.txt", "P04", "cannot be written");
+    }
+}
+
+/* A store that cannot be written is given up with one warning: the run matters more. */
+static void store_failed(struct telling *t)
+{
+    report_line(console_report(t->config), REPORT_WARNING, "metrics.sqlite", t->error.id, "%s",
+                t->error.text);
+    runs_close(t->runs);
+    t->runs = NULL;
+}
+
+static void tell_resumed(void *arg, int phase_number, int64_t step)
+{
+    struct telling *t = arg;
+    if (t->runs && runs_forget_after(t->runs, phase_number, step, &t->error) < 0)
+        store_failed(t);
+}
+
+static void tell_step(void *arg, const struct train_step *s)
+{
+    struct telling *t = arg;
+    char text[600];
+    int n = 0;
+    for (int i = 0; i < s->n_notes && t->runs; i++)
+        if (runs_add_step(t->runs, s->phase_number, s->step, s->notes[i].name, s->notes[i].value,
+                          &t->error) < 0)
+            store_failed(t);
+    if (t->runs && s->done % FLUSH_EVERY == 0 && runs_flush(t->runs, &t->error) < 0)
+        store_failed(t);
+    progress_at(t->line, s->done);
+    if (s->step % LOG_EVERY != 0 && s->step != s->steps)
+        return;
+    n = snprintf(text, sizeof text, "%s %lld/%lld rate=%.3g", s->phase, (long long)s->step,
+                 (long long)s->steps, s->rate);
+    for (int i = 0; i < s->n_notes && n < (int)sizeof text - 40; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, " %s=%.5g", s->notes[i].name,
+                      s->notes[i].value);
+    snprintf(text + n, sizeof text - (size_t)n, "\n");
+    log_line(t, text);
+}
+
+static void tell_validation(void *arg, const struct train_step *s, double dice, const double *per_class,
+                            int n)
+{
+    struct telling *t = arg;
+    char text[120];
+    snprintf(text, sizeof text, "%s %lld/%lld validation dice=%.4f\n", s->phase, (long long)s->step,
+             (long long)s->steps, dice);
+    log_line(t, text);
+    for (int i = 0; i < n && t->runs; i++)
+        if (runs_add_validation(t->runs, s->phase_number, s->step, i + 1, per_class[i], &t->error) < 0)
+            store_failed(t);
+}
+
+static int asks_stop(void *arg)
+{
+    (void)arg;
+    return stop_requested();
+}
+
+/* ---- run folder ------------------------------------------------------------------------------ */
+
+static int write_run_json(const struct config *c, const struct train_data *d, const struct device *dev,
+                          struct error *e)
+{
+    struct js_out o = {0};
+    char hash[20], *text = NULL, *path = path_join(e, c->output, "run.json");
+    int result = -1;
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)d->hash);
+    js_out_open(&o, NULL, '{');
+    config_to_json(&o, c, CONFIG_WITH_PATHS);
+    js_out_text(&o, "precision_used", precision_name(dev->precision));
+    js_out_text(&o, "processor", dev->describe);
+    js_out_text(&o, "data_hash", hash);
+    js_out_int(&o, "labeled_cases", d->store.n_labeled);
+    js_out_int(&o, "unlabeled_cases", d->store.n_cases - d->store.n_labeled);
+    js_out_open(&o, "validation_cases", '[');
+    for (int i = 0; i < d->val.n_cases; i++)
+        js_out_text(&o, NULL, d->val.cases[i].name);
+    js_out_close(&o, ']');
+    run_facts_to_json(&o, &d->facts);
+    js_out_close(&o, '}');
+    if (js_out_take(&text, &o, e) == 0 && path)
+        result = io_write_all(path, 0600, text, strlen(text), e);
+    mem_free(text);
+    mem_free(path);
+    return result;
+}
+
+/* What the first start found out and a resume must keep: steps of a budget, a drawn seed. */
+static int take_recorded(struct config *c, struct error *e)
+{
+    struct js *json = NULL;
+    char *path = path_join(e, c->output, "run.json");
+    int64_t steps = 0, seed = 0;
+    int result = path ? js_read_file(&json, path, e) : -1;
+    if (result == 0 && (js_int(&steps, js_get(json, "steps")) < 0 || steps < 1 ||
+                        js_int(&seed, js_get(json, "seed")) < 0 || seed < 0)) {
+        result = fail(e, ERR_DATA, "C01", "steps or seed missing");
+        fail_in(e, path);
+    }
+    if (result == 0 && c->budget)
+        c->set.steps = steps;
+    if (result == 0 && c->seed_drawn)
+        c->set.seed = seed;
+    js_free(json);
+    mem_free(path);
+    return result;
+}
+
+/* A folder with a run in it is only touched with --resume. */
+static int claim_folder(int *lock, struct config *c, struct error *e)
+{
+    char *path;
+    if (io_make_folders(c->output, e) < 0 || io_lock_folder(lock, c->output, e) < 0)
+        return -1;
+    if (!(path = path_join(e, c->output, "run.json")))
+        return -1;
+    int exists = io_exists(path);
+    mem_free(path);
+    if (exists && !c->resume) {
+        fail(e, ERR_CONFIG, "O01", "holds a run already: --resume goes on with it");
+        return fail_in(e, c->output);
+    }
+    if (!exists && c->resume)
+        report_line(console_report(c), REPORT_NOTE, c->output, NULL, "nothing to resume, starting over");
+    c->resume = exists;
+    return exists ? take_recorded(c, e) : 0;
+}
+
+/* ---- budget ----------------------------------------------------------------------------------- */
+
+/* "90s", "40m", "2h", "1.5h" in seconds. */
+static int parse_budget(double *out, const char *text, struct error *e)
+{
+    char number[32];
+    size_t n = strlen(text);
+    double unit = n && text[n - 1] == 's' ? 1 : n && text[n - 1] == 'm' ? 60 : n && text[n - 1] == 'h' ? 3600 : 0;
+    snprintf(number, sizeof number, "%.*s", (int)(n && n < 30 ? n - 1 : 0), text);
+    if (unit == 0 || parse_real(out, number) < 0 || *out <= 0 || *out * unit > 1e7) {
+        fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed a time such as 90s, 40m or 2h", text);
+        return fail_in(e, "--budget");
+    }
+    *out *= unit;
+    return 0;
+}
+
+/* Seconds of the steps after the first MEASURE_SKIP of each phase. */
+enum { MEASURE_STEPS = 16, MEASURE_SKIP = 4, MEASURE_PHASES = 4 };
+struct measure {
+    const char *phase[MEASURE_PHASES];
+    double first[MEASURE_PHASES], seconds[MEASURE_PHASES];
+    int64_t steps[MEASURE_PHASES], from[MEASURE_PHASES];
+    int n;
+};
+
+static void measure_step(void *arg, const struct train_step *s)
+{
+    struct measure *m = arg;
+    if (m->n == 0 || m->phase[m->n - 1] != s->phase) {
+        if (m->n == MEASURE_PHASES)
+            return;
+        m->phase[m->n++] = s->phase;
+    }
+    int i = m->n - 1;
+    if (s->step <= MEASURE_SKIP || m->from[i] == 0) {
+        m->first[i] = s->seconds;
+        m->from[i] = s->step;
+    }
+    m->seconds[i] = s->seconds - m->first[i];
+    m->steps[i] = s->steps;
+    if (s->step > m->from[i])
+        m->seconds[i] /= (double)(s->step - m->from[i]);
+}
+
+/* Sets the steps so that all phases together take about as long as wished. */
+static int measure_budget(struct config *c, const struct train_options *o, double seconds, struct error *e)
+{
+    struct measure m = {.n = 0};
+    struct settings s = c->set;
+    struct train_options trial = *o;
+    struct train_result r;
+    char *folder = path_join(e, c->output, "measuring");
+    double cost = 0.0; /* of one step of --steps: shares of all phases */
+    if (!folder)
+        return -1;
+    s.steps = MEASURE_STEPS;
+    trial.settings = &s;
+    trial.run = folder;
+    trial.val = NULL;
+    trial.resume = 0;
+    trial.listen = (struct train_listener){.arg = &m, .step = measure_step, .stop = asks_stop};
+    int result = io_make_folders(folder, e) < 0 ? -1 : train_run(&r, &trial, e);
+    io_remove_tree(folder);
+    mem_free(folder);
+    if (result < 0)
+        return -1;
+    for (int i = 0; i < m.n; i++)
+        cost += m.seconds[i] * (double)m.steps[i] / MEASURE_STEPS;
+    c->set.steps = cost > 0 ? (int64_t)(0.93 * seconds / cost) : 1; /* 7 % for loading, saving, the rest */
+    c->set.steps = c->set.steps < 1 ? 1 : c->set.steps;
+    report_line(console_report(c), REPORT_NOTE, NULL, NULL, "%.0f ms a step, %lld steps in the budget",
+                1000.0 * cost, (long long)c->set.steps);
+    return 0;
+}
+
+/* ---- the verb ----------------------------------------------------------------------------------- */
+
+static int open_records(struct telling *t, const struct config *c, struct error *e)
+{
+    char *store = path_join(e, c->output, "metrics.sqlite"), *log = path_join(e, c->output, "log.txt");
+    int result = -1;
+    if (store && log) {
+        result = runs_open(&t->runs, store, e);
+        t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (t->log < 0)
+            report_line(console_report(c), REPORT_WARNING, log, "P04", "cannot be written");
+    }
+    mem_free(store);
+    mem_free(log);
+    return result;
+}
+
+static void tell_memory(const struct config *c, const struct train_data *d, struct device *dev)
+{
+    struct error e;
+    size_t bytes;
+    if (train_memory(&bytes, &c->set, dev, d->store.channels, d->store.n_classes, &e) == 0)
+        report_line(console_report(c), REPORT_NOTE, NULL, NULL,
+                    "%s, %s: %d labelled and %d unlabelled cases, patch %lld,%lld,%lld, %zu MiB for training",
+                    dev->describe, precision_name(dev->precision), d->store.n_labeled,
+                    d->store.n_cases - d->store.n_labeled, (long long)c->set.patch[0],
+                    (long long)c->set.patch[1], (long long)c->set.patch[2], bytes >> 20);
+}
+
+static int64_t total_steps(const struct settings *s)
+{
+    const struct method *m = method_find(s->method);
+    int64_t total = 0;
+    for (const struct phase *p = m->phases; p->name; p++)
+        total += p->stage > s->stages ? 0 : (int64_t)ceil(p->share * (double)s->steps);
+    return total;
+}
+
+static int train(struct config *c, struct train_data *d, struct device *dev, struct error *e)
+{
+    struct telling t = {.config = c, .log = -1};
+    struct train_result result;
+    double budget;
+    struct train_options o = {
+        .run = c->output, .settings = &c->set, .store = &d->store, .val = d->val.n_cases ? &d->val : NULL,
+        .dev = dev, .checkpoint_every = c->checkpoint_every, .checkpoint_seconds = 300, .resume = c->resume,
+        .data_hash = d->hash, .sampler_threads = 1, .report = console_report(c),
+        .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
+                    .validated = tell_validation, .stop = asks_stop}};
+    if (c->budget && !c->resume &&
+        (parse_budget(&budget, c->budget, e) < 0 || measure_budget(c, &o, budget, e) < 0))
+        return -1;
+    if (!c->resume && write_run_json(c, d, dev, e) < 0)
+        return -1;
+    if (open_records(&t, c, e) < 0)
+        return -1;
+    t.line = progress_begin(c, c->set.method, total_steps(&c->set));
+    int status = train_run(&result, &o, e);
+    progress_end(t.line);
+    runs_close(t.runs);
+    if (t.log >= 0)
+        io->close(t.log);
+    if (status < 0)
+        return -1;
+    printf("done %s steps=%lld dice=", c->output, (long long)result.steps);
+    printf(isnan(result.dice) ? "n/a\n" : "%.4f\n", result.dice);
+    return 0;
+}
+
+int verb_train(struct config *c)
+{
+    struct error e = {.code = ERR_NONE};
+    struct train_data data = {0};
+    struct device *dev = NULL;
+    struct device_options o = {.name = c->device, .precision = (enum precision)c->precision,
+                               .threads = (int)c->threads};
+    int lock = -1, code = 0;
+    if (device_open(&dev, &o, &e) < 0 || claim_folder(&lock, c, &e) < 0 ||
+        train_data_load(&data, c, dev->pool, &e) < 0) {
+        code = complain(&e);
+    } else {
+        tell_memory(c, &data, dev);
+        stop_polling(1);
+        code = train(c, &data, dev, &e) < 0 ? complain(&e) : 0;
+    }
+    train_data_free(&data);
+    io_unlock_folder(lock);
+    device_close(dev);
+    return code;
+}
