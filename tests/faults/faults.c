@@ -29,7 +29,7 @@ enum { OUTPUT_MAX = 1 << 20, WORDS_MAX = 40, REFUSAL_MS = 100, REFUSAL_KIB = 64 
 /* The catalogue: every id from 01 to the number given must have a test. */
 static const struct { char group; int n; const struct fault *tests; } catalogue[] = {
     {'N', 40, faults_nifti}, {'Z', 12, faults_gzip}, {'R', 14, faults_nrrd}, {'H', 9, faults_hdf5},
-    {'D', 9, faults_dicom},  {'C', 6, faults_config}, {'L', 14, faults_layout},
+    {'D', 9, faults_dicom},  {'C', 6, faults_config}, {'L', 14, faults_layout}, {'S', 11, faults_safetensors},
 };
 
 static char program[PATH_MAX], scratch[PATH_MAX - 16], capture[PATH_MAX];

@@ -16,7 +16,7 @@ struct fault {
 };
 /* One table per file, ended by {NULL}. */
 extern const struct fault faults_nifti[], faults_gzip[], faults_nrrd[], faults_hdf5[], faults_dicom[],
-    faults_config[], faults_layout[];
+    faults_config[], faults_layout[], faults_safetensors[];
 
 /* ---- inside a test: the scratch folder is the working directory, empty at the start ---- */
 
