@@ -1,5 +1,5 @@
-/* test_optim.c - updates against plain loops in double; schedules and ramps against their definitions; the
- * same bits for any number of threads and every level of the processor.
+/* test_optim.c - updates against plain loops in double; schedules and ramps against their
+ * definitions; the same bits for any number of threads and every level of the processor.
  */
 #include <math.h>
 
@@ -18,13 +18,15 @@ static void define(struct builder *b, const struct net_definition *self)
     x = net_conv(b, net_relu(b, x), CONV_3, 40, "b");
     net_output(b, net_conv(b, net_relu(b, x), CONV_1, self->classes, "c"), "logits");
 }
-static const struct net_definition def = {.define = define, .channels = 3, .classes = 2, .filters = 1};
+static const struct net_definition def = {
+    .define = define, .channels = 3, .classes = 2, .filters = 1};
 
 static struct device *open_device(int threads, const char *level)
 {
     struct device *dev;
     struct error e;
-    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = threads, .level = level};
+    struct device_options o = {
+        .name = "cpu", .precision = PRECISION_F32, .threads = threads, .level = level};
     assert_ok(device_open(&dev, &o, &e), e);
     return dev;
 }
@@ -53,13 +55,13 @@ static void set_gradients(struct params *p, int step, unsigned touched)
 
 static const unsigned touched_at[STEPS] = {0x3F, 0x3F, 0x2D, 0x00, 0x1E}; /* six parameters */
 
-/* ---- the oracle ---------------------------------------------------------------------------------- */
+/* ---- the oracle ------------------------------------------------------------------------------ */
 
 struct oracle {
     double *w, *m, *v;
 };
-static void oracle_step(struct oracle *o, const struct params *p, const struct optim_options *opt, int step,
-                        double rate, double factor)
+static void oracle_step(struct oracle *o, const struct params *p, const struct optim_options *opt,
+                        int step, double rate, double factor)
 {
     for (int k = 0; k < p->n_trainable; k++)
         for (int64_t i = p->list[k].offset; i < p->list[k].offset + p->list[k].count; i++) {
@@ -86,7 +88,8 @@ static void updates_are_those_of_the_formula(const struct optim_options *o)
     struct optim *m;
     struct error e;
     size_t n = (size_t)p->trainable_count;
-    struct oracle want = {calloc(n, sizeof(double)), calloc(n, sizeof(double)), calloc(n, sizeof(double))};
+    struct oracle want = {calloc(n, sizeof(double)), calloc(n, sizeof(double)),
+                          calloc(n, sizeof(double))};
     assert_ok(optim_new(&m, p, o, &e), e);
     for (size_t i = 0; i < n; i++)
         want.w[i] = (double)p->value[i];
@@ -127,7 +130,7 @@ static void adam(void **state)
     updates_are_those_of_the_formula(&o);
 }
 
-/* ---- norm and clipping ------------------------------------------------------------------------------ */
+/* ---- norm and clipping ----------------------------------------------------------------------- */
 
 static void norm_counts_what_was_touched(void **state)
 {
@@ -161,7 +164,7 @@ static void clipping(void **state)
     assert_true(optim_clip(1e30, 1.0) > 0.0);
 }
 
-/* ---- same bits --------------------------------------------------------------------------------------- */
+/* ---- same bits ------------------------------------------------------------------------------- */
 
 static uint64_t train_a_little(int threads, const char *level)
 {
@@ -200,7 +203,7 @@ static void same_bits_for_threads_and_levels(void **state)
             assert_true(train_a_little(2, levels[i]) == one);
 }
 
-/* ---- averages ------------------------------------------------------------------------------------------- */
+/* ---- averages -------------------------------------------------------------------------------- */
 
 static void averages(void **state)
 {
@@ -222,14 +225,15 @@ static void averages(void **state)
     device_close(dev);
 }
 
-/* ---- schedules and ramps [M14] ----------------------------------------------------------------------------- */
+/* ---- schedules and ramps [M14] --------------------------------------------------------------- */
 
 static void rates(void **state)
 {
     (void)state;
     struct optim_options o = {.schedule = SCHEDULE_STEP, .lr = 0.01};
-    static const struct { int64_t t; double rate; } want[] = {
-        {0, 1e-2}, {2499, 1e-2}, {2500, 1e-3}, {4999, 1e-3}, {5000, 1e-4}, {5999, 1e-4}, {7000, 1e-4}};
+    static const struct { int64_t t; double rate;
+    } want[] = {{0, 1e-2},    {2499, 1e-2}, {2500, 1e-3}, {4999, 1e-3},
+                {5000, 1e-4}, {5999, 1e-4}, {7000, 1e-4}};
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
         assert_true(fabs(optim_rate(&o, want[i].t, 6000) - want[i].rate) < 1e-15);
     o.schedule = SCHEDULE_POLY;
@@ -244,7 +248,8 @@ static void ramps(void **state)
 {
     (void)state;
     double low = exp(-5.0);
-    assert_true(ramp_sigmoid(3, 0) == 1.0 && ramp_sigmoid(-1, 4) == low && ramp_sigmoid(9, 4) == 1.0);
+    assert_true(ramp_sigmoid(3, 0) == 1.0 && ramp_sigmoid(-1, 4) == low &&
+                ramp_sigmoid(9, 4) == 1.0);
     assert_true(fabs(ramp_sigmoid(2, 4) - exp(-1.25)) < 1e-15);
     assert_true(ramp_weight(0.1, 0, 6000, 0) == 0.1 * low);
     assert_true(ramp_weight(0.1, 149, 6000, 0) == 0.1 * low); /* stairs of 150 steps */

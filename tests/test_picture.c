@@ -132,6 +132,32 @@ static void classes_have_colours(void **state)
     picture_free(&p);
 }
 
+/* Hot voxels are light, cold ones show the ground; the masks are lines in white and cyan. */
+static void maps_are_drawn(void **state)
+{
+    static float map[VOXELS];
+    struct sheet s = start((double[]){1, 1, 1});
+    struct picture p = {0};
+    struct error e;
+    int box[4];
+    (void)state;
+    s.prediction = prediction;
+    s.heat = map;
+    s.heat_name = "std";
+    fill(truth, (int[]){4, 4, 4}, (int[]){12, 12, 12}, 1);
+    fill(prediction, (int[]){6, 6, 6}, (int[]){16, 16, 16}, 1);
+    assert_int_equal(picture_draw_sheet(&p, &s, &e), 0); /* nothing hot */
+    assert_int_equal(find_colour(box, &p, 231, 226, 149), 0);
+    assert_true(find_colour(box, &p, 255, 255, 255) > 200);
+    assert_true(find_colour(box, &p, 64, 224, 240) > 200);
+    picture_free(&p);
+    for (int i = 0; i < VOXELS; i++)
+        map[i] = i % N < 5 ? NAN : i % N < 10 ? 0.25F : 0;
+    assert_int_equal(picture_draw_sheet(&p, &s, &e), 0);
+    assert_true(find_colour(box, &p, 231, 226, 149) > 200); /* nine tenths of the hottest colour */
+    picture_free(&p);
+}
+
 static void odd_volumes_are_drawn(void **state)
 {
     static const int64_t shapes[][3] = {{1, 1, 1}, {N, 1, 1}, {1, N, 2}, {3, 1, N}};
@@ -209,7 +235,7 @@ int main(void)
         cmocka_unit_test(sides_of_the_body),      cmocka_unit_test(proportions_follow_the_spacing),
         cmocka_unit_test(classes_have_colours),   cmocka_unit_test(odd_volumes_are_drawn),
         cmocka_unit_test(png_reads_back),         cmocka_unit_test(write_failure_leaves_nothing),
-        cmocka_unit_test(letters_stay_inside),
+        cmocka_unit_test(letters_stay_inside),    cmocka_unit_test(maps_are_drawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

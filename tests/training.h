@@ -1,5 +1,6 @@
-/* training.h - a training small enough to be killed a few hundred times: a method of three phases on a
- * V-Net with one filter, a few cases made in memory, and the options to run it in the working directory.
+/* training.h - a training small enough to be killed a few hundred times: a method of three phases
+ * on a V-Net with one filter, a few cases made in memory, and the options to run it in the working
+ * directory.
  *
  *     first    student and averaged teacher (dropout, running statistics, moments, a state array)
  *     walk     no updates: sums up features into a state that the last phase reads
@@ -18,15 +19,16 @@
 #include "train/loss.h"
 #include "train/train_int.h"
 
-/* ---- faults of the method ------------------------------------------------------------------------- */
+/* ---- faults of the method -------------------------------------------------------------------- */
 
 static struct {
     int64_t from, until;   /* steps [from, until) of the first phase go wrong ... */
     int64_t cured;         /* ... until the training was rolled back so many times */
-    enum { FAULT_LOSS, FAULT_GRADIENT, FAULT_EXPLODE, FAULT_WEIGHTS } kind;
+    int kind;              /* enum below */
 } fault;
+enum { FAULT_LOSS, FAULT_GRADIENT, FAULT_EXPLODE, FAULT_WEIGHTS };
 
-/* ---- the method -------------------------------------------------------------------------------------- */
+/* ---- the method ------------------------------------------------------------------------------ */
 
 struct tiny {
     struct loss_scratch *scratch;
@@ -56,8 +58,9 @@ static int tiny_common(struct trainer *t, const char *target, struct error *e)
     if (trainer_state(t, "sums", s->sums, sizeof s->sums, e) < 0 ||
         trainer_state(t, "walked", &s->walked, sizeof s->walked, e) < 0)
         return -1;
-    return s->scratch ? 0 : loss_scratch_new(&s->scratch, t->dev, (int)t->set->batch, (int)p[0], (int)p[1],
-                                             (int)p[2], t->store->n_classes, 2, 1, e);
+    return s->scratch ? 0
+                      : loss_scratch_new(&s->scratch, t->dev, (int)t->set->batch, (int)p[0],
+                                         (int)p[1], (int)p[2], t->store->n_classes, 2, 1, e);
 }
 
 static int first_begin(struct trainer *t, struct error *e)
@@ -161,7 +164,8 @@ static void second_gradients(struct trainer *t)
     struct tiny *s = t->method_state;
     struct model *m = trainer_find(t, "newcomer");
     learn(t, "newcomer");
-    m->params->grad[0] += (float)(1e-3 * s->sums[1]); /* so that a lost state shows in the weights */
+    m->params->grad[0] +=
+        (float)(1e-3 * s->sums[1]); /* so that a lost state shows in the weights */
 }
 
 static int first_end(struct trainer *t, struct error *e)
@@ -185,7 +189,7 @@ static const struct method method_tiny = {
 };
 const struct method *const methods[] = {&method_tiny, NULL};
 
-/* ---- data and options --------------------------------------------------------------------------------- */
+/* ---- data and options ------------------------------------------------------------------------ */
 
 /* Cubes of brightness 1 in noise; every case its own. */
 static void tiny_cases(struct case_store *s, int labeled, int unlabeled, uint64_t seed)
@@ -196,8 +200,8 @@ static void tiny_cases(struct case_store *s, int labeled, int unlabeled, uint64_
     for (int i = 0; i < labeled + unlabeled; i++) {
         char name[16];
         snprintf(name, sizeof name, "case%d", i);
-        struct stored_case *c = case_store_add(s, name, dims, i < labeled ? CASE_LABELED : CASE_UNLABELED,
-                                               &e);
+        struct stored_case *c =
+            case_store_add(s, name, dims, i < labeled ? CASE_LABELED : CASE_UNLABELED, &e);
         assert_non_null(c);
         struct rng r = rng_start(seed, (uint64_t)i, RNG_TEST, 0);
         int at = 2 + (int)rng_below(&r, 5);
@@ -214,10 +218,20 @@ static void tiny_cases(struct case_store *s, int labeled, int unlabeled, uint64_
 static struct settings tiny_settings(void)
 {
     static char name[] = "tiny";
-    struct settings s = {.method = name, .seed = 7, .steps = 24, .patch = {16, 16, 16}, .batch = 3,
-                         .labeled_batch = 2, .filters = 1, .augment = AUGMENT_PAPER,
-                         .schedule = SCHEDULE_POLY, .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4,
-                         .ema_decay = 0.9, .stages = 2};
+    struct settings s = {.method = name,
+                         .seed = 7,
+                         .steps = 8,
+                         .patch = {16, 16, 16},
+                         .batch = 3,
+                         .labeled_batch = 2,
+                         .filters = 1,
+                         .augment = AUGMENT_PAPER,
+                         .schedule = SCHEDULE_POLY,
+                         .lr = 0.05,
+                         .momentum = 0.9,
+                         .weight_decay = 1e-4,
+                         .ema_decay = 0.9,
+                         .stages = 2};
     return s;
 }
 
@@ -230,7 +244,7 @@ static struct device *tiny_device(int threads, enum precision precision)
     return dev;
 }
 
-/* ---- listening ------------------------------------------------------------------------------------------ */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static struct {
     int64_t stop_at;      /* done steps at which a stop is asked for; -1: never */
@@ -270,7 +284,8 @@ static void on_step(void *arg, const struct train_step *s)
     mem_fail_at(-1, 0);
 }
 
-static void on_validated(void *arg, const struct train_step *s, double dice, const double *per_class, int n)
+static void on_validated(void *arg, const struct train_step *s, double dice,
+                         const double *per_class, int n)
 {
     (void)arg, (void)s, (void)per_class, (void)n;
     heard.validated++;
@@ -288,10 +303,16 @@ static struct train_options tiny_options(const struct settings *s, const struct 
 {
     memset(&heard, 0, sizeof heard);
     heard.stop_at = -1;
-    struct train_options o = {.run = run, .settings = s, .store = store, .dev = dev, .checkpoint_every = 5,
-                              .data_hash = 99, .version = "1",
-                              .listen = {.resumed = on_resumed, .step = on_step,
-                                         .validated = on_validated, .stop = on_stop}};
+    struct train_options o = {
+        .run = run,
+        .settings = s,
+        .store = store,
+        .dev = dev,
+        .checkpoint_every = 3,
+        .data_hash = 99,
+        .version = "1",
+        .listen = {
+            .resumed = on_resumed, .step = on_step, .validated = on_validated, .stop = on_stop}};
     return o;
 }
 

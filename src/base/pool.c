@@ -1,7 +1,15 @@
 /* pool.c - threads that wait for a range of numbered items and take them one by one. See pool.h.
  *
- *   caller:  publish job -> work -> wait until every worker has left the job
- *   worker:  wait for a new job number -> take items until none is left -> leave
+ *   caller:  publish job, open -> work -> close -> wait until nobody is inside
+ *   worker:  wait for a new job number -> go inside, if still open take items until none is left -> leave
+ *
+ * The caller never waits for a worker that has not come yet: on a busy machine it does the work alone.
+ * A worker goes inside before it looks whether the job is open, the caller closes before it looks whether
+ * somebody is inside; one of them sees the other (all of this is sequentially consistent).
+ *
+ * A training step hands out several hundred jobs of some ten microseconds, and waking a sleeping thread
+ * costs as much: so who waits looks for a moment before going to sleep, unless there are more threads
+ * than cores.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -9,20 +17,34 @@
 
 #include "base/pool.h"
 
+enum { LOOKS = 1000 }; /* before sleeping: some 50 microseconds */
+
 struct pool {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock;        /* for sleeping only */
     pthread_cond_t start, done;
-    int n_threads; /* with the caller */
-    int n_started; /* threads that really run */
-    int stop;
-    uint64_t job;  /* number of the current job */
-    int n_inside;  /* workers that have not left it */
+    int n_threads;               /* with the caller */
+    int n_started;               /* threads that really run */
+    int looks;                   /* LOOKS or 0 */
+    atomic_int stop;
+    atomic_int asleep;           /* workers */
+    atomic_int caller_asleep;
+    atomic_uint_fast64_t job;    /* number of the current job */
+    atomic_int open, inside;
+
+    /* the job: written while nobody is inside and it is not open */
     int64_t n_items;
-    atomic_int_fast64_t next;
     void (*item)(void *arg, int64_t i);
     void *arg;
+    atomic_int_fast64_t next;
     pthread_t thread[];
 };
+
+static void look_again(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
 
 static void work(struct pool *p)
 {
@@ -34,25 +56,55 @@ static void work(struct pool *p)
     }
 }
 
+/* Returns when there is a job after `seen`, or the pool ends. */
+static void wait_for_job(struct pool *p, uint64_t seen)
+{
+    for (int i = 0; i < p->looks; i++) {
+        if (atomic_load(&p->job) != seen || atomic_load(&p->stop))
+            return;
+        look_again();
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->asleep, 1);
+    while (atomic_load(&p->job) == seen && !atomic_load(&p->stop))
+        pthread_cond_wait(&p->start, &p->lock);
+    atomic_fetch_sub(&p->asleep, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void *worker(void *arg)
 {
     struct pool *p = arg;
     uint64_t seen = 0;
-    pthread_mutex_lock(&p->lock);
     for (;;) {
-        while (!p->stop && p->job == seen)
-            pthread_cond_wait(&p->start, &p->lock);
-        if (p->stop)
-            break;
-        seen = p->job;
-        pthread_mutex_unlock(&p->lock);
-        work(p);
-        pthread_mutex_lock(&p->lock);
-        if (--p->n_inside == 0)
+        wait_for_job(p, seen);
+        if (atomic_load(&p->stop))
+            return NULL;
+        seen = atomic_load(&p->job);
+        atomic_fetch_add(&p->inside, 1);
+        if (atomic_load(&p->open))
+            work(p);
+        if (atomic_fetch_sub(&p->inside, 1) == 1 && atomic_load(&p->caller_asleep)) {
+            pthread_mutex_lock(&p->lock);
             pthread_cond_signal(&p->done);
+            pthread_mutex_unlock(&p->lock);
+        }
     }
+}
+
+static void wait_until_left(struct pool *p)
+{
+    for (int i = 0; i < p->looks; i++) {
+        if (atomic_load(&p->inside) == 0)
+            return;
+        look_again();
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->caller_asleep, 1);
+    while (atomic_load(&p->inside) > 0)
+        pthread_cond_wait(&p->done, &p->lock);
+    atomic_store(&p->caller_asleep, 0);
     pthread_mutex_unlock(&p->lock);
-    return NULL;
 }
 
 int pool_usable_cores(void)
@@ -72,18 +124,15 @@ int pool_new(struct pool **out, int n_threads, struct error *e)
     struct pool *p = mem_alloc(e, 1, sizeof *p + (size_t)n_threads * sizeof(pthread_t));
     if (!p)
         return -1;
-    p->n_threads = n_threads;
+    p->looks = n_threads <= pool_usable_cores() ? LOOKS : 0;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->done, NULL);
-    for (; p->n_started < n_threads - 1; p->n_started++) {
-        int error = pthread_create(&p->thread[p->n_started], NULL, worker, p);
-        if (error) {
-            fail_errno(e, error, "cannot start a thread");
-            pool_free(p);
-            return -1;
-        }
-    }
+    /* A thread that cannot be started is done without: results are the same with fewer [P18]. */
+    while (p->n_started < n_threads - 1 &&
+           pthread_create(&p->thread[p->n_started], NULL, worker, p) == 0)
+        p->n_started++;
+    p->n_threads = p->n_started + 1;
     *out = p;
     return 0;
 }
@@ -93,7 +142,7 @@ void pool_free(struct pool *p)
     if (!p)
         return;
     pthread_mutex_lock(&p->lock);
-    p->stop = 1;
+    atomic_store(&p->stop, 1);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < p->n_started; i++)
@@ -116,18 +165,18 @@ void pool_run(struct pool *p, int64_t n_items, void (*item)(void *arg, int64_t i
             item(arg, i);
         return;
     }
-    pthread_mutex_lock(&p->lock);
     p->item = item;
     p->arg = arg;
     p->n_items = n_items;
     atomic_store(&p->next, 0);
-    p->n_inside = p->n_started;
-    p->job++;
-    pthread_cond_broadcast(&p->start);
-    pthread_mutex_unlock(&p->lock);
+    atomic_store(&p->open, 1);
+    atomic_fetch_add(&p->job, 1);
+    if (atomic_load(&p->asleep) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->start);
+        pthread_mutex_unlock(&p->lock);
+    }
     work(p);
-    pthread_mutex_lock(&p->lock);
-    while (p->n_inside > 0)
-        pthread_cond_wait(&p->done, &p->lock);
-    pthread_mutex_unlock(&p->lock);
+    atomic_store(&p->open, 0);
+    wait_until_left(p);
 }

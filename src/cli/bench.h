@@ -9,8 +9,8 @@ struct bench_teller {
     struct js_out *json; /* NULL: lines on stdout */
 };
 void bench_tell(const struct bench_teller *t, const char *name, double value, const char *unit);
-/* 1 if the user asked for this group, or for none in particular. */
-int bench_wanted(const struct config *c, const char *group);
+/* 1 if the user asked for this benchmark or its group, or for none in particular. */
+int bench_wanted(const struct config *c, const char *name);
 double bench_now(void); /* monotonic seconds */
 /* Median seconds of run(arg), after one that does not count: at least 3 runs, then more until half a second
  * is spent, 9 at most. -1: run failed. */

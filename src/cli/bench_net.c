@@ -123,14 +123,15 @@ static int bench_sizes(const struct bench_teller *t, const char *group, enum pre
         struct net_bench b;
         char name[40];
         double seconds;
+        snprintf(name, sizeof name, "%s.%s.%d", group, precision_name(precision), sizes[i]);
+        if (!bench_wanted(t->config, name))
+            continue;
         result = bench_open(&b, t->config, precision, trains ? 2 : 1, sizes[i],
                             trains ? NET_TRAINING : NET_FORWARD_ONLY, e);
         if (result == 0)
             result = bench_median(&seconds, trains ? train_once : window_once, &b, e);
-        if (result == 0) {
-            snprintf(name, sizeof name, "%s.%s.%d", group, precision_name(precision), sizes[i]);
+        if (result == 0)
             bench_tell(t, name, seconds, "seconds");
-        }
         bench_close(&b);
     }
     return result;
@@ -190,6 +191,9 @@ static int bench_step(const struct bench_teller *t, const char *method, int size
     char *folder = NULL, name[40];
     struct device_options o = {.name = c.device, .threads = (int)c.threads};
     int result = -1;
+    snprintf(name, sizeof name, "step.%s.%d", method, size);
+    if (!bench_wanted(&c, name))
+        return 0;
     c.set.method = (char *)(uintptr_t)method;
     c.set.steps = STEPS;
     c.set.stages = 1;
@@ -203,7 +207,6 @@ static int bench_step(const struct bench_teller *t, const char *method, int size
     if (train_run(&r, &to, e) < 0)
         goto out;
     qsort(k.took, (size_t)k.n, sizeof *k.took, by_value);
-    snprintf(name, sizeof name, "step.%s.%d", method, size);
     bench_tell(t, name, k.took[k.n / 2], "seconds");
     result = 0;
 out:
@@ -220,13 +223,12 @@ int bench_networks(const struct bench_teller *t, struct error *e)
     static const char *const groups[] = {"train", "window"};
     for (int g = 0; g < 2; g++)
         for (int p = PRECISION_F32; p <= PRECISION_BF16; p++) {
-            if (!bench_wanted(t->config, groups[g]) || (p == PRECISION_BF16 && !cpu_features().amx))
+            if ((p == PRECISION_BF16 && !cpu_features().amx) ||
+                (t->config->precision != PRECISION_AUTO && t->config->precision != p))
                 continue;
             if (bench_sizes(t, groups[g], (enum precision)p, e) < 0)
                 return -1;
         }
-    if (!bench_wanted(t->config, "step"))
-        return 0;
     for (int size = 32; size <= 96; size += 32)
         if (bench_step(t, "supervised", size, e) < 0 || bench_step(t, "aua", size, e) < 0)
             return -1;

@@ -120,34 +120,55 @@ static int open_prepared(struct dataset *out, struct recipe *recipe, const struc
 
 /* ---- validation cases -------------------------------------------------------------------------- */
 
-/* Marks in keep[] the labelled training cases that `--val` names; returns how many. */
+static int is_labeled(const struct data_case *k)
+{
+    return k->split == SPLIT_TRAIN && k->label;
+}
+
+/* Marks the last `count` labelled training cases. */
+static int mark_last(char *keep, const struct dataset *d, int64_t count, struct error *e)
+{
+    int found = 0;
+    for (int i = d->n_cases - 1; i >= 0 && found < count; i--)
+        if (is_labeled(&d->cases[i]))
+            found += keep[i] = 1;
+    if (found < count)
+        return fail(e, ERR_CONFIG, "C03", "%lld cases wanted, %d have a label", (long long)count, found);
+    return 0;
+}
+
+/* Marks the labelled training cases named in a list, one a line; each must be there. */
+static int mark_listed(char *keep, const struct dataset *d, char *text, struct error *e)
+{
+    int n = 0;
+    char *save;
+    for (char *name = strtok_r(text, "\r\n", &save); name; name = strtok_r(NULL, "\r\n", &save), n++) {
+        int i = 0;
+        while (i < d->n_cases && !(is_labeled(&d->cases[i]) && strcmp(d->cases[i].name, name) == 0))
+            i++;
+        if (i == d->n_cases)
+            return fail(e, ERR_CONFIG, "C03", "no labelled training case \"%.80s\"", name);
+        keep[i] = 1;
+    }
+    return n > 0 ? 0 : fail(e, ERR_CONFIG, "C03", "a list without names");
+}
+
+/* Marks in keep[] what `--val` asks for: a number or a list. */
 static int choose_val(char *keep, const struct dataset *d, const char *val, struct error *e)
 {
     int64_t count = 0;
-    int found = 0;
     char *text = NULL;
+    int result = 0;
     if (!val)
         return 0;
-    if (parse_int(&count, val) < 0 && io_read_text(&text, NULL, val, 1 << 20, e) < 0)
+    if (parse_int(&count, val) == 0)
+        result = mark_last(keep, d, count, e);
+    else if (io_read_text(&text, NULL, val, 1 << 20, e) == 0)
+        result = mark_listed(keep, d, text, e);
+    else
         return -1;
-    for (int i = d->n_cases - 1; i >= 0; i--) {
-        const struct data_case *k = &d->cases[i];
-        if (k->split != SPLIT_TRAIN || !k->label)
-            continue;
-        int named = found < count;
-        for (char *at = text; at && !named; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL) {
-            size_t n = strcspn(at, "\r\n");
-            named = n == strlen(k->name) && memcmp(at, k->name, n) == 0;
-        }
-        keep[i] = (char)named;
-        found += named;
-    }
     mem_free(text);
-    if (found < count || (count == 0 && found == 0 && strcmp(val, "0") != 0)) {
-        fail(e, ERR_CONFIG, "C03", "%s: %d such labelled cases", val, found);
-        return fail_in(e, "--val");
-    }
-    return found;
+    return result < 0 ? fail_in(e, "--val") : 0;
 }
 
 /* Training cases without, and validation cases alone. Test cases are in neither. */
@@ -161,23 +182,20 @@ static int load_stores(struct train_data *out, struct dataset *d, const struct c
                                    .report = console_report(c)};
     if (c->set.cov_mask == COV_MASK_AUTO && strcmp(c->set.method, "aua") == 0)
         o.mask = CASE_MASK_INSIDE;
-    char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1), *names = NULL;
-    int n_val = keep ? choose_val(keep, d, c->val, e) : -1, result = -1;
-    if (n_val < 0)
+    char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1);
+    int result = -1;
+    if (!keep || choose_val(keep, d, c->val, e) < 0)
         goto out;
-    /* Unlabelled copies of the kept labels: the loader decides by label, so both sets are views of d. */
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 2; pass++) { /* both stores are loaded from views of d */
         struct dataset view = *d;
         int n = 0;
-        if (pass == 1 && n_val == 0)
-            break;
         if (!(view.cases = mem_alloc(e, (size_t)d->n_cases + 1, sizeof *view.cases)))
             goto out;
         for (int i = 0; i < d->n_cases; i++)
             if (d->cases[i].split == SPLIT_TRAIN && keep[i] == pass)
                 view.cases[n++] = d->cases[i];
         view.n_cases = n;
-        int loaded = case_store_load(pass ? &out->val : &out->store, &view, &o, e);
+        int loaded = pass && n == 0 ? 0 : case_store_load(pass ? &out->val : &out->store, &view, &o, e);
         mem_free(view.cases);
         if (loaded < 0)
             goto out;
@@ -186,7 +204,6 @@ static int load_stores(struct train_data *out, struct dataset *d, const struct c
     result = 0;
 out:
     mem_free(keep);
-    mem_free(names);
     return result;
 }
 

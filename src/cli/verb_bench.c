@@ -248,7 +248,7 @@ static int check_names(const struct config *c, struct error *e)
         int row = 0;
         while (row < N_ROWS && strcmp(rows[row].group, c->args[i]) != 0)
             row++;
-        int network = choice_find("train|window|step", c->args[i], strlen(c->args[i])) >= 0;
+        int network = choice_find("train|window|step", c->args[i], strcspn(c->args[i], ".")) >= 0;
         if (row == N_ROWS && !network)
             return fail(e, ERR_CONFIG, "C01",
                         "%s: no such benchmark, allowed memory io sampler metrics resample train "
@@ -258,11 +258,14 @@ static int check_names(const struct config *c, struct error *e)
     return 0;
 }
 
-int bench_wanted(const struct config *c, const char *group)
+/* "train" asks for train.f32.32 and all others of its group, "train.f32" for some, the whole name for one. */
+int bench_wanted(const struct config *c, const char *name)
 {
     int wanted = c->n_args == 0;
-    for (int i = 0; i < c->n_args; i++)
-        wanted |= strcmp(group, c->args[i]) == 0;
+    for (int i = 0; i < c->n_args; i++) {
+        size_t n = strlen(c->args[i]);
+        wanted |= strncmp(name, c->args[i], n) == 0 && (name[n] == '.' || name[n] == '\0');
+    }
     return wanted;
 }
 

@@ -71,7 +71,7 @@ static void cpu_facts(struct js_out *o)
 }
 
 /* The least of the machine's memory and the control group's limit. */
-static void memory_facts(struct js_out *o)
+void machine_memory(int64_t *total_bytes, int64_t *available_bytes)
 {
     char text[4096], value[64];
     int64_t page = sysconf(_SC_PAGESIZE), total = sysconf(_SC_PHYS_PAGES) * page, limit;
@@ -85,8 +85,16 @@ static void memory_facts(struct js_out *o)
     value[strcspn(value, " ")] = '\0';
     if (parse_int(&free_kib, value) < 0 || free_kib > total / 1024)
         free_kib = total / 1024;
+    *total_bytes = total;
+    *available_bytes = free_kib * 1024;
+}
+
+static void memory_facts(struct js_out *o)
+{
+    int64_t total, available;
+    machine_memory(&total, &available);
     js_out_int(o, "total_bytes", total);
-    js_out_int(o, "available_bytes", free_kib * 1024);
+    js_out_int(o, "available_bytes", available);
 }
 
 /* A program of that name in PATH, as execvp would find it (mem_free), or NULL. */

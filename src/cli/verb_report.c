@@ -2,8 +2,9 @@
  *
  *     read runs, scores, pictures -> check that they fit each other -> write the page, and the charts as files
  *
- * Everything is read before anything is written.
+ * Everything is read before anything is written. With scores, their table is printed, too.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -157,19 +158,102 @@ static int write_all(const struct reporting *t, const struct config *c, struct e
     return c->charts ? write_charts(&page, c->charts, e) : 0;
 }
 
+/* ---- telling ------------------------------------------------------------------------------------ */
+
+/* Right-aligned in `width` columns; what is not a number is "-". */
+static void print_mean(double mean, double sd, double times, int digits, int width)
+{
+    char text[64] = "-";
+    int both = isfinite(mean) && isfinite(sd);
+    if (both)
+        snprintf(text, sizeof text, "%.*f \u00b1 %.*f", digits, times * mean, digits, times * sd);
+    else if (isfinite(mean))
+        snprintf(text, sizeof text, "%.*f", digits, times * mean);
+    printf("  %*s", width + both, text); /* the sign takes two bytes and one column */
+}
+
+static const char *const titles[REPORT_METRICS] = {"Dice", "Jaccard", "ASD", "95HD"};
+
+/* The four metrics of the literature, a row a run. */
+static void print_table(const struct reporting *t)
+{
+    int width = 3;
+    for (int i = 0; i < t->n_runs; i++) {
+        int n = (int)strlen(t->runs[i].name);
+        width = n > width && n <= 24 ? n : width;
+    }
+    printf("%-*s  %7s  %6s", width, "run", "seconds", "steps");
+    for (int m = 0; m < REPORT_METRICS; m++) {
+        char head[32];
+        const char *unit = metric_is_distance(report_metric[m]) ? t->runs[0].scores.unit : "%";
+        snprintf(head, sizeof head, "%s %s", titles[m], unit);
+        printf("  %15s", head);
+    }
+    printf("\n");
+    for (int i = 0; i < t->n_runs; i++) {
+        const struct report_run *r = &t->runs[i];
+        printf("%-*s", width, r->name);
+        print_mean(r->seconds, NAN, 1, 0, 7);
+        printf("  %6lld", (long long)report_steps(r));
+        for (int m = 0; m < REPORT_METRICS; m++)
+            print_mean(r->scores.mean[m], r->scores.sd[m], metric_is_distance(report_metric[m]) ? 1 : 100, 2,
+                       15);
+        printf("\n");
+    }
+}
+
+static int print_json(const struct reporting *t)
+{
+    struct js_out o = {0};
+    js_out_open(&o, NULL, '{');
+    js_out_text(&o, "unit", t->runs[0].scores.unit);
+    js_out_open(&o, "runs", '[');
+    for (int i = 0; i < t->n_runs; i++) {
+        const struct report_run *r = &t->runs[i];
+        js_out_open(&o, NULL, '{');
+        js_out_text(&o, "name", r->name);
+        js_out_text(&o, "method", r->method);
+        js_out_real(&o, "seconds", r->seconds);
+        js_out_int(&o, "steps", report_steps(r));
+        js_out_int(&o, "n_cases", r->scores.n_cases);
+        for (int m = 0; m < REPORT_METRICS && r->scores.n_cases > 0; m++) {
+            js_out_open(&o, metric_name(report_metric[m]), '{');
+            js_out_real(&o, "mean", r->scores.mean[m]);
+            js_out_real(&o, "sd", r->scores.sd[m]);
+            js_out_close(&o, '}');
+        }
+        js_out_close(&o, '}');
+    }
+    js_out_close(&o, ']');
+    js_out_close(&o, '}');
+    return console_json(&o);
+}
+
+/* Returns the exit code. */
+static int tell(const struct reporting *t, const struct config *c)
+{
+    if (c->json)
+        return print_json(t);
+    if (c->eval)
+        print_table(t);
+    if (!c->quiet)
+        printf("%s: %d run%s, %d picture%s\n", c->output, t->n_runs, t->n_runs == 1 ? "" : "s",
+               t->pictures.n, t->pictures.n == 1 ? "" : "s");
+    return 0;
+}
+
 int verb_report(struct config *c)
 {
     struct error e = {.code = ERR_NONE};
     struct reporting t = {0};
-    int result = read_all(&t, c, &e);
-    if (result == 0)
-        result = write_all(&t, c, &e);
-    if (result == 0 && !c->quiet)
-        printf("%s: %d run%s, %d picture%s\n", c->output, t.n_runs, t.n_runs == 1 ? "" : "s",
-               t.pictures.n, t.pictures.n == 1 ? "" : "s");
+    int code;
+    if (read_all(&t, c, &e) < 0 || write_all(&t, c, &e) < 0)
+        code = complain(&e);
+    else
+        code = tell(&t, c);
     for (int i = 0; i < t.n_runs; i++)
         report_run_free(&t.runs[i]);
     mem_free(t.runs);
     report_pictures_free(&t.pictures);
-    return result < 0 ? complain(&e) : 0;
+    return code;
 }

@@ -13,6 +13,7 @@
 
 #include "base/io.h"
 #include "base/json.h"
+#include "cli/bench.h"
 #include "cli/train_data.h"
 #include "runs/runs.h"
 #include "train/train.h"
@@ -86,6 +87,22 @@ static void tell_validation(void *arg, const struct train_step *s, double dice, 
     for (int i = 0; i < n && t->runs; i++)
         if (runs_add_validation(t->runs, s->phase_number, s->step, i + 1, per_class[i], &t->error) < 0)
             store_failed(t);
+}
+
+/* Adds the seconds of this process to those of the ones that a resumed run had before. */
+static void tell_seconds(struct telling *t, double seconds)
+{
+    char *before = NULL, text[32];
+    double earlier = 0.0;
+    int result = t->runs ? runs_fact(&before, t->runs, "seconds", &t->error) : -1;
+    if (before && parse_real(&earlier, before) < 0)
+        earlier = 0.0;
+    mem_free(before);
+    snprintf(text, sizeof text, "%.1f", earlier + seconds);
+    if (result == 0)
+        result = runs_set_fact(t->runs, "seconds", text, &t->error);
+    if (result < 0 && t->runs)
+        store_failed(t);
 }
 
 static int asks_stop(void *arg)
@@ -217,7 +234,7 @@ static int measure_budget(struct config *c, const struct train_options *o, doubl
     struct train_options trial = *o;
     struct train_result r;
     char *folder = path_join(e, c->output, "measuring");
-    double cost = 0.0; /* of one step of --steps: shares of all phases */
+    double begun = bench_now(), cost = 0.0; /* cost: of one step of --steps, shares of all phases */
     if (!folder)
         return -1;
     s.steps = MEASURE_STEPS;
@@ -233,7 +250,8 @@ static int measure_budget(struct config *c, const struct train_options *o, doubl
         return -1;
     for (int i = 0; i < m.n; i++)
         cost += m.seconds[i] * (double)m.steps[i] / MEASURE_STEPS;
-    c->set.steps = cost > 0 ? (int64_t)(0.93 * seconds / cost) : 1; /* 7 % for loading, saving, the rest */
+    seconds = 0.93 * seconds - (bench_now() - begun); /* 7 % for loading, saving, the rest */
+    c->set.steps = cost > 0 ? (int64_t)(seconds / cost) : 1;
     c->set.steps = c->set.steps < 1 ? 1 : c->set.steps;
     report_line(console_report(c), REPORT_NOTE, NULL, NULL, "%.0f ms a step, %lld steps in the budget",
                 1000.0 * cost, (long long)c->set.steps);
@@ -257,16 +275,24 @@ static int open_records(struct telling *t, const struct config *c, struct error 
     return result;
 }
 
-static void tell_memory(const struct config *c, const struct train_data *d, struct device *dev)
+/* Says what is going to happen; refuses what will not fit before hours are spent on it [P17]. */
+static int check_memory(const struct config *c, const struct train_data *d, struct device *dev,
+                        struct error *e)
 {
-    struct error e;
     size_t bytes;
-    if (train_memory(&bytes, &c->set, dev, d->store.channels, d->store.n_classes, &e) == 0)
-        report_line(console_report(c), REPORT_NOTE, NULL, NULL,
-                    "%s, %s: %d labelled and %d unlabelled cases, patch %lld,%lld,%lld, %zu MiB for training",
-                    dev->describe, precision_name(dev->precision), d->store.n_labeled,
-                    d->store.n_cases - d->store.n_labeled, (long long)c->set.patch[0],
-                    (long long)c->set.patch[1], (long long)c->set.patch[2], bytes >> 20);
+    int64_t total, available;
+    if (train_memory(&bytes, &c->set, dev, d->store.channels, d->store.n_classes, e) < 0)
+        return -1;
+    machine_memory(&total, &available);
+    if ((int64_t)bytes > available)
+        return fail(e, ERR_MEMORY, "P17", "training needs %zu MiB, %lld MiB are available: a smaller "
+                    "--patch, --batch or --filters needs less", bytes >> 20, (long long)(available >> 20));
+    report_line(console_report(c), REPORT_NOTE, NULL, NULL,
+                "%s, %s: %d labelled and %d unlabelled cases, patch %lld,%lld,%lld, %zu MiB for training",
+                dev->describe, precision_name(dev->precision), d->store.n_labeled,
+                d->store.n_cases - d->store.n_labeled, (long long)c->set.patch[0],
+                (long long)c->set.patch[1], (long long)c->set.patch[2], bytes >> 20);
+    return 0;
 }
 
 static int64_t total_steps(const struct settings *s)
@@ -278,19 +304,29 @@ static int64_t total_steps(const struct settings *s)
     return total;
 }
 
-static int train(struct config *c, struct train_data *d, struct device *dev, struct error *e)
+/* The result is on disk: a closed stdout or a reader that went away is no failure [P12, P13]. */
+static void tell_end(const struct config *c, const struct train_result *r)
+{
+    char dice[32] = "n/a";
+    if (!isnan(r->dice))
+        snprintf(dice, sizeof dice, "%.4f", r->dice);
+    if (dprintf(STDOUT_FILENO, "done %s steps=%lld dice=%s\n", c->output, (long long)r->steps, dice) < 0)
+        return;
+}
+
+/* budget: seconds, or 0. */
+static int train(struct config *c, struct train_data *d, struct device *dev, double budget, struct error *e)
 {
     struct telling t = {.config = c, .log = -1};
     struct train_result result;
-    double budget;
+    double start = bench_now();
     struct train_options o = {
         .run = c->output, .settings = &c->set, .store = &d->store, .val = d->val.n_cases ? &d->val : NULL,
         .dev = dev, .checkpoint_every = c->checkpoint_every, .checkpoint_seconds = 300, .resume = c->resume,
-        .data_hash = d->hash, .sampler_threads = 1, .report = console_report(c),
+        .data_hash = d->hash, .version = FALX_VERSION, .sampler_threads = 1, .report = console_report(c),
         .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
                     .validated = tell_validation, .stop = asks_stop}};
-    if (c->budget && !c->resume &&
-        (parse_budget(&budget, c->budget, e) < 0 || measure_budget(c, &o, budget, e) < 0))
+    if (budget > 0 && !c->resume && measure_budget(c, &o, budget, e) < 0)
         return -1;
     if (!c->resume && write_run_json(c, d, dev, e) < 0)
         return -1;
@@ -299,13 +335,13 @@ static int train(struct config *c, struct train_data *d, struct device *dev, str
     t.line = progress_begin(c, c->set.method, total_steps(&c->set));
     int status = train_run(&result, &o, e);
     progress_end(t.line);
+    tell_seconds(&t, bench_now() - start);
     runs_close(t.runs);
     if (t.log >= 0)
         io->close(t.log);
     if (status < 0)
         return -1;
-    printf("done %s steps=%lld dice=", c->output, (long long)result.steps);
-    printf(isnan(result.dice) ? "n/a\n" : "%.4f\n", result.dice);
+    tell_end(c, &result);
     return 0;
 }
 
@@ -316,17 +352,16 @@ int verb_train(struct config *c)
     struct device *dev = NULL;
     struct device_options o = {.name = c->device, .precision = (enum precision)c->precision,
                                .threads = (int)c->threads};
-    int lock = -1, code = 0;
-    if (device_open(&dev, &o, &e) < 0 || claim_folder(&lock, c, &e) < 0 ||
-        train_data_load(&data, c, dev->pool, &e) < 0) {
-        code = complain(&e);
-    } else {
-        tell_memory(c, &data, dev);
+    double budget = 0.0;
+    int lock = -1, result = -1;
+    if ((!c->budget || parse_budget(&budget, c->budget, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
+        claim_folder(&lock, c, &e) == 0 && train_data_load(&data, c, dev->pool, &e) == 0 &&
+        check_memory(c, &data, dev, &e) == 0) {
         stop_polling(1);
-        code = train(c, &data, dev, &e) < 0 ? complain(&e) : 0;
+        result = train(c, &data, dev, budget, &e);
     }
     train_data_free(&data);
     io_unlock_folder(lock);
     device_close(dev);
-    return code;
+    return result < 0 ? complain(&e) : 0;
 }

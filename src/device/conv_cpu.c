@@ -33,7 +33,7 @@ struct sums {
 
 static struct sums sums_start(const struct conv *v, char *scratch, const struct product *p)
 {
-    int room = row_period(p->c) + ROW_LANES;
+    int room = table_room(p->c);
     struct sums s = {.sum = (double *)(void *)(scratch + v->at.sums)};
     s.square = s.sum + room;
     s.shift = (float *)(void *)(s.square + room);
@@ -45,21 +45,24 @@ static struct sums sums_start(const struct conv *v, char *scratch, const struct 
 static void sums_shift(struct sums *s, const struct target *to, const float *row, int first, int n,
                        int c)
 {
-    int room = row_period(c) + ROW_LANES;
-    for (int j = 0; j < room; j++) {
+    for (int j = 0; j < table_room(c); j++) {
         int at = j % c - first;
         s->shift[j] = at >= 0 && at < n ? row[at] + (to->bias ? to->bias[j] : 0) : 0;
     }
     s->started = 1;
 }
 
-/* `len` results of `chunk` channels from channel `first` on, to every step-th voxel. */
+/* `len` results of `chunk` channels from channel `first` on: to voxels, or pairs of voxels, side by side.
+ * Rows that are joined on both sides become rows of a whole number of vectors. */
 static void write_voxels(const struct conv *v, const struct target *to, struct sums *sums, int64_t voxel,
-                         int64_t step, const float *from, int64_t ldc, int64_t len, int first, int chunk)
+                         int64_t stride, const float *from, int64_t ldc, int64_t len, int first,
+                         int chunk)
 {
-    int c = to->t->c, period = row_period(c);
+    int c = to->t->c, period = row_period(c), joined = stride == c && chunk == c && ldc == c;
+    int64_t rows = joined ? len * c / period : len, rest = joined ? len * c % period : 0;
+    int64_t bytes = (int64_t)value_bytes(to->t->type);
     struct row_store how = {.bias = to->bias ? to->bias + first : NULL, .accumulate = to->accumulate};
-    char *at = (char *)to->t->data + (voxel * c + first) * (int64_t)value_bytes(to->t->type);
+    char *at = (char *)to->t->data + (voxel * c + first) * bytes;
     if (to->moments) {
         if (!sums->started)
             sums_shift(sums, to, from, first, chunk, c);
@@ -67,15 +70,12 @@ static void write_voxels(const struct conv *v, const struct target *to, struct s
         how.sum = sums->sum + first;
         how.square = sums->square + first;
     }
-    if (step != 1 || chunk != c || ldc != c || period == c) {
-        v->rows->store(at, to->t->type, step * c, from, ldc, len, chunk, &how);
-        return;
-    }
-    int64_t rows = len * c / period, done = rows * period, rest = len * c - done;
-    v->rows->store(at, to->t->type, period, from, period, rows, period, &how);
+    if (joined)
+        stride = ldc = chunk = period;
+    v->rows->store(at, to->t->type, stride, from, ldc, rows, chunk, &how);
     if (rest)
-        v->rows->store(at + done * (int64_t)value_bytes(to->t->type), to->t->type, rest, from + done,
-                       rest, 1, (int)rest, &how);
+        v->rows->store(at + rows * period * bytes, to->t->type, rest, from + rows * period, rest, 1,
+                       (int)rest, &how);
 }
 
 struct results {
@@ -96,12 +96,15 @@ static void write_line(const struct results *s, const struct place *at, int64_t 
     const float *from = s->c + (m + x0 - s->first) * s->n;
     int c = s->p->c;
     if (!s->p->scatter) {
-        write_voxels(s->v, s->to, s->sums, at->voxel + x0, 1, from, s->n, x1 - x0, s->column, s->n);
+        write_voxels(s->v, s->to, s->sums, at->voxel + x0, c, from, s->n, x1 - x0, s->column, s->n);
         return;
     }
-    for (int j = 0; j < s->n; j += c)
-        write_voxels(s->v, s->to, s->sums, conv_fine_voxel(s->v, at, s->b, (s->column + j) / c) + 2 * x0, 2,
-                     from + j, s->n, x1 - x0, 0, c);
+    for (int j = 0, width; j < s->n; j += width) { /* two fine voxels lie side by side */
+        int t = (s->column + j) / c;
+        width = t % 2 == 0 && j + 2 * c <= s->n ? 2 * c : c;
+        write_voxels(s->v, s->to, s->sums, conv_fine_voxel(s->v, at, s->b, t) + 2 * x0, 2 * c, from + j,
+                     s->n, x1 - x0, 0, width);
+    }
 }
 
 static void write_results(const struct results *s)
@@ -168,7 +171,7 @@ static void keep_moments(const struct forward_job *j, const struct sums *s, cons
         first = 0, n = p->c;
     for (int c = first; c < first + n; c++) {
         double sum = 0, square = 0;
-        for (int k = c; k < row_period(p->c); k += p->c) {
+        for (int k = c; k < table_room(p->c); k += p->c) {
             sum += s->sum[k];
             square += s->square[k];
         }
@@ -256,9 +259,9 @@ struct backward_job {
     int data_groups, groups; /* units of a part: of dx; of dx and dweight */
 };
 
-/* What a thread's scratch memory holds: numbers of blocks. */
+/* What a thread's scratch memory holds: A of dx, A and Y of dweight, by number of the block. */
 struct filled {
-    int data, weights;
+    int data, a, y;
 };
 
 static void data_unit(const struct backward_job *j, char *scratch, struct filled *f, int block, int group)
@@ -271,18 +274,47 @@ static void data_unit(const struct backward_job *j, char *scratch, struct filled
     multiply(v, &v->data, scratch, scratch + v->at.data, &b, group, &j->dx, NULL);
 }
 
+/* Operands of the weights product, as they lie in scratch memory. */
+struct pair {
+    const char *a, *y;
+};
+
 /* Sums of dy over a block: columns of Y, or of A by channel. */
-static void bias_unit(const struct backward_job *j, char *scratch, const struct block *b, double *sums)
+static void bias_unit(const struct conv *v, const struct pair *o, const struct block *b, double *sums)
 {
-    const struct conv *v = j->v;
     const struct side *a = &v->weights;
     int64_t m = conv_grid(a, b).m;
     if (!v->weights_of_grad) {
-        v->rows->sums(sums, scratch + v->at.y, v->type, v->s.c_out, m, v->s.c_out);
+        v->rows->sums(sums, o->y, v->type, v->s.c_out, m, v->s.c_out);
         return;
     }
     for (int t = 0; t < 8; t++)
-        v->rows->sums(sums, scratch + v->at.a + (size_t)(t * a->c) * v->element, v->type, a->ld, m, a->c);
+        v->rows->sums(sums, o->a + (size_t)(t * a->c) * v->element, v->type, a->ld, m, a->c);
+}
+
+/* What dx was made from may serve as A (CONV_UP) or as Y, at once (DOWN, CONV_1) or copied (CONV_3). */
+static struct pair weights_operands(const struct backward_job *j, char *scratch, struct filled *f,
+                                    int block, const struct block *b)
+{
+    const struct conv *v = j->v;
+    const char *data = f->data == block ? scratch + v->at.data : NULL;
+    const struct operand *of_a = v->weights_of_grad ? &j->dy : &j->x;
+    const struct operand *of_y = v->weights_of_grad ? &j->x : &j->dy;
+    struct pair o = {scratch + v->at.a, scratch + v->at.y};
+    if (data && v->weights_of_grad) {
+        o.a = data;
+        data = NULL;
+    } else if (f->a != block) {
+        conv_fill(v, scratch + v->at.a, scratch + v->at.stage, &v->weights, of_a, b);
+        f->a = block;
+    }
+    if (data && v->data.a.form == FORM_FLAT) {
+        o.y = data;
+    } else if (f->y != block) {
+        conv_fill_y(v, scratch + v->at.y, of_y, b, data, &v->data.a);
+        f->y = block;
+    }
+    return o;
 }
 
 /* Adds the weight gradient of a block to d, columns of one group. */
@@ -293,23 +325,16 @@ static void weights_unit(const struct backward_job *j, char *scratch, struct fil
     const struct side *a = &v->weights;
     struct block b = conv_block(&j->cut, block);
     struct gemm_shape shape = {a->n_segments, a->k, columns_of(&v->weights_cols, group)};
+    struct pair o = weights_operands(j, scratch, f, block, &b);
     int64_t offset[GEMM_MAX_SEGMENTS];
-    if (f->weights != block) {
-        const struct operand *of_a = v->weights_of_grad ? &j->dy : &j->x;
-        const struct operand *of_y = v->weights_of_grad ? &j->x : &j->dy;
-        int again = f->data == block && !v->weights_of_grad; /* dx was made from the same rows */
-        conv_fill(v, scratch + v->at.a, scratch + v->at.stage, a, of_a, &b);
-        conv_fill_y(v, scratch + v->at.y, of_y, &b, again ? scratch + v->at.data : NULL, &v->data.a);
-    }
-    f->weights = block;
     if (group == 0 && j->dbias)
-        bias_unit(j, scratch, &b, v->bias_sums + (int64_t)part * v->s.c_out);
+        bias_unit(v, &o, &b, v->bias_sums + (int64_t)part * v->s.c_out);
     if (!j->dweight)
         return;
     conv_offsets(offset, a, &b);
-    const char *y = scratch + v->at.y + (size_t)(group * v->weights_cols.per) * v->element;
-    v->gemm->weights(d, scratch + v->at.a, a->ld, offset, y, v->weights_cols.n, &shape,
-                     conv_grid(a, &b).m, conv_positions(a, &b) * a->ld, scratch + v->at.gemm);
+    v->gemm->weights(d, o.a, a->ld, offset, o.y + (size_t)(group * v->weights_cols.per) * v->element,
+                     v->weights_cols.n, &shape, conv_grid(a, &b).m, conv_positions(a, &b) * a->ld,
+                     scratch + v->at.gemm);
 }
 
 /* Elements [first, end) of (minor, taps) of a group of columns: D, or the sum of its parts, to dweight. */
@@ -378,7 +403,7 @@ static void part_groups(const struct backward_job *j, char *scratch, struct fill
 static void backward_units(void *arg, char *scratch, int64_t first, int64_t end)
 {
     const struct backward_job *j = arg;
-    struct filled f = {-1, -1};
+    struct filled f = {-1, -1, -1};
     for (int64_t next; first < end; first = next) {
         int part = (int)(first / j->groups), u = (int)(first % j->groups);
         next = (part + 1) * (int64_t)j->groups < end ? (part + 1) * (int64_t)j->groups : end;

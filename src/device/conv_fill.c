@@ -11,10 +11,9 @@
 
 /* ---- operands -------------------------------------------------------------------------------------- */
 
-/* Copies (n, c) numbers, or ones and zeros where there are none, so that rows may be joined. */
 const float *conv_table(float **next, const float *from, float otherwise, int n, int c)
 {
-    int period = row_period(c), room = period + ROW_LANES;
+    int room = table_room(c);
     float *to = *next;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < room; j++)
@@ -37,7 +36,7 @@ static struct row_source make_source(float **next, const struct conv_source *s, 
 struct operand conv_operand(float **next, const struct conv_in *x, int n)
 {
     int c = x->from[0].y.c;
-    struct operand o = {.c = c, .period = row_period(c), .table = row_period(c) + ROW_LANES,
+    struct operand o = {.c = c, .period = row_period(c), .table = table_room(c),
                         .count = x->count};
     for (int i = 0; i < x->count; i++)
         o.from[i] = make_source(next, &x->from[i], n);
@@ -48,7 +47,7 @@ struct operand conv_gradient(float **next, const struct conv_grad *g, int n)
 {
     int c = g->g.c;
     struct operand o = {.is_grad = 1, .c = c, .period = row_period(c),
-                        .table = row_period(c) + ROW_LANES};
+                        .table = table_room(c)};
     o.grad = (struct row_grad){.g = g->g.data, .type = g->g.type};
     if (!g->p && !g->y.relu)
         return o;
@@ -97,15 +96,10 @@ static void read_rows(const struct conv *v, void *to, int64_t to_stride, const s
     }
 }
 
-/* `len` voxels, every step-th, to rows that lie ld apart. Voxels side by side on both sides are joined to
- * rows of a whole number of vectors. */
-static void read_voxels(const struct conv *v, char *to, int64_t ld, const struct operand *o, int item,
-                        int64_t voxel, int64_t step, int64_t len)
+/* `len` voxels, joined to rows of a whole number of vectors. */
+static void read_voxels(const struct conv *v, char *to, const struct operand *o, int item, int64_t voxel,
+                        int64_t len)
 {
-    if (step != 1 || ld != o->c || o->period == o->c) {
-        read_rows(v, to, ld, o, item, voxel * o->c, step * o->c, len, o->c);
-        return;
-    }
     int64_t all = len * o->c, rows = all / o->period, rest = all % o->period, done = all - rest;
     read_rows(v, to, o->period, o, item, voxel * o->c, o->period, rows, o->period);
     if (rest)
@@ -154,7 +148,7 @@ static void fill_padded(const struct conv *v, char *to, const struct operand *o,
                 continue;
             }
             memset(to, 0, edge);
-            read_voxels(v, to + edge, o->c, o, at.item, at.voxel, 1, v->w);
+            read_voxels(v, to + edge, o, at.item, at.voxel, v->w);
             memset(to + line - edge, 0, edge);
         }
     memset(to, 0, 64); /* what expand() may read behind the last line */
@@ -198,7 +192,7 @@ static void fill_nine(const struct conv *v, char *to, char *stage, const struct 
 static void fill_all(const struct conv *v, char *to, char *stage, const struct side *a,
                      const struct operand *o, const struct block *b)
 {
-    size_t step = (size_t)a->c * v->element, row = (size_t)a->ld * v->element, used = 27 * step;
+    size_t step = (size_t)a->c * v->element, row = (size_t)a->ld * v->element;
     size_t line = step * (size_t)(v->w + 2), plane = line * (size_t)(b->rows + 2), offset[9];
     struct place at;
     for (size_t k = 0; k < 9; k++)
@@ -212,8 +206,6 @@ static void fill_all(const struct conv *v, char *to, char *stage, const struct s
             }
             v->rows->expand(to, row, stage + (size_t)p * plane + (size_t)r * line, step, offset, 9,
                             3 * step, v->w);
-            for (int64_t x = 0; x < v->w; x++)
-                memset(to + (size_t)x * row + used, 0, row - used);
         }
 }
 
@@ -224,10 +216,10 @@ static void fill_lines(const struct conv *v, char *to, const struct side *a, con
     for (int r = 0; r < b->rows; r++, to += b->len * a->ld * (int64_t)v->element) {
         conv_locate(&at, v, b, 0, r);
         if (a->form == FORM_FLAT)
-            read_voxels(v, to, a->ld, o, at.item, at.voxel, 1, b->len);
-        for (int t = 0; a->form == FORM_EIGHT && t < 8; t++)
-            read_voxels(v, to + (size_t)(t * a->c) * v->element, a->ld, o, at.item,
-                        conv_fine_voxel(v, &at, b, t), 2, b->len);
+            read_voxels(v, to, o, at.item, at.voxel, b->len);
+        for (int t = 0; a->form == FORM_EIGHT && t < 8; t += 2) /* two fine voxels side by side */
+            read_rows(v, to + (size_t)(t * a->c) * v->element, a->ld, o, at.item,
+                      conv_fine_voxel(v, &at, b, t) * a->c, 2 * a->c, b->len, 2 * a->c);
     }
 }
 
@@ -284,7 +276,7 @@ void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const 
             if (filled)
                 v->rows->grad(line, v->type, o->c, &copy, by->ld, b->len, o->c);
             else
-                read_voxels(v, line, o->c, o, at.item, at.voxel, 1, b->len);
+                read_voxels(v, line, o, at.item, at.voxel, b->len);
         }
     memset(end, 0, (size_t)(to + (size_t)g.m * row - end));
 }

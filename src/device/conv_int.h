@@ -49,6 +49,7 @@ struct product {
     struct side a;
     int scatter;       /* 1: columns are (2x2x2 fine voxels, channels) */
     int mirrored;      /* 1: rows are (mirrored tap, major), else (tap, minor) */
+    int *rows;         /* (minor * taps): row of B of every element, if not mirrored or scattered */
     int c;             /* channels of the result */
     struct columns cols;
     char *packed;
@@ -139,7 +140,13 @@ struct operand {
 /* Each takes the memory of its tables from *next and moves that on. */
 struct operand conv_operand(float **next, const struct conv_in *x, int n);
 struct operand conv_gradient(float **next, const struct conv_grad *g, int n);
-/* (n, c) numbers, or one and the same where there are none, repeated so that rows may be joined. */
+/* Floats of a table of c channels: repeated so that rows, or a pair of voxels, may be joined. */
+static inline int table_room(int c)
+{
+    return 2 * row_period(c) + ROW_LANES;
+}
+
+/* (n, c) numbers, or one and the same where there are none. */
 const float *conv_table(float **next, const float *from, float otherwise, int n, int c);
 
 struct place {

@@ -10,15 +10,15 @@ enum {
     LINE_ELEMENTS = 32,       /* bf16 in a cache line, and k of an AMX tile */
     SHORT_LINE = 12,          /* longest line for NINE: its ninefold fill costs less than border products */
     FEW_CHANNELS = 4,         /* most for ALL */
-    COLUMNS = 64,             /* of a group: four AMX tiles; packed weights of 256 channels stay below 1 MiB */
-    FORWARD_BYTES = 1 << 20,  /* of A; with packed weights and results it stays in a 2 MiB second cache */
-    BACKWARD_BYTES = 3 << 19, /* of both A's and Y, of which two are in use at a time */
+    COLUMNS = 32,             /* of a group: two AMX tiles, which is what a pass over A makes */
+    WEIGHTS_COLUMNS = 64,     /* the same for dweight, where each pass transposes A anew */
+    BLOCK_BYTES = 1 << 20,    /* of A, or of A and Y: with all else it stays in a 2 MiB second cache */
     PIECES = 10,              /* blocks wanted, to feed as many threads ... */
     BLOCK_POSITIONS = 1024,   /* ... unless they become smaller than this */
     CHUNK_FLOATS = 32 << 10,  /* of results before they are stored: 128 KiB */
     PART_BYTES = 6 << 20,     /* of all partial sums of a weight gradient */
-    MOST_PARTS = 64,
-    SLACK_BYTES = GEMM_SLACK * 4 + 64
+    MOST_PARTS = 16,          /* of them: enough for as many threads, little to add up */
+    SLACK_BYTES = GEMM_SLACK * 4 + 64 /* behind a block: what products and expand() may touch */
 };
 
 static int up_to(int x, int unit)
@@ -33,7 +33,7 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- forms --------------------------------------------------------------------------------------- */
 
-static struct side make_side(const struct conv *v, enum form form, int c)
+static struct side make_side(enum form form, int c)
 {
     int group = LINE_ELEMENTS / (c < LINE_ELEMENTS ? c : LINE_ELEMENTS);
     switch (form) {
@@ -45,7 +45,6 @@ static struct side make_side(const struct conv *v, enum form form, int c)
     case FORM_NINE: return (struct side){form, c, 9 * c, 3, 9 * c};
     case FORM_ALL: break;
     }
-    (void)v;
     int all = up_to(27 * c, LINE_ELEMENTS);
     return (struct side){FORM_ALL, c, all, 1, all};
 }
@@ -117,14 +116,13 @@ static int64_t block_bytes(const struct conv *v, const struct block *b, int back
     int64_t data = v->s.input_grad ? conv_positions(&v->data.a, b) * v->data.a.ld : 0;
     int64_t a = conv_positions(&v->weights, b) * v->weights.ld;
     int64_t y = conv_grid(&v->weights, b).m * v->weights_cols.n;
-    return (a + data + y) * (int64_t)v->element;
+    return (a + y > data ? a + y : data) * (int64_t)v->element;
 }
 
 /* CONV_3: planes and lines of a block. Lines between planes cost a product, halo lines a fill: about half
  * of what the product costs at 16 channels, and less the more there are. */
 static void cut_volume(struct cut *c, const struct conv *v, int backward)
 {
-    int64_t bytes = backward ? BACKWARD_BYTES : FORWARD_BYTES;
     int64_t total = (int64_t)c->n * v->d * v->h * v->w, most = total / PIECES;
     double best = 0;
     most = most > BLOCK_POSITIONS ? most : BLOCK_POSITIONS;
@@ -132,12 +130,12 @@ static void cut_volume(struct cut *c, const struct conv *v, int backward)
         struct block b = {.planes = 1, .rows = (c->rows + n_rows - 1) / n_rows, .len = c->len};
         while (b.planes < c->planes && (b.planes + 1) * b.rows * b.len <= most) {
             b.planes++;
-            if (block_bytes(v, &b, backward) > bytes) {
+            if (block_bytes(v, &b, backward) > BLOCK_BYTES) {
                 b.planes--;
                 break;
             }
         }
-        if (n_rows < c->rows && (block_bytes(v, &b, backward) > bytes || b.rows * b.len > most))
+        if (n_rows < c->rows && (block_bytes(v, &b, backward) > BLOCK_BYTES || b.rows * b.len > most))
             continue;
         double lines = bordered(&v->forward.a) ? (b.rows + 2.0) / b.rows : 1;
         double halo = (b.planes + 2.0) / b.planes * (b.rows + 2) / b.rows;
@@ -153,9 +151,8 @@ static void cut_volume(struct cut *c, const struct conv *v, int backward)
 /* The others: as many lines, or as much of a line, as fit. */
 static void cut_lines(struct cut *c, const struct conv *v, int backward)
 {
-    int64_t bytes = backward ? BACKWARD_BYTES : FORWARD_BYTES;
     struct block one = {.planes = 1, .rows = 1, .len = 1};
-    int64_t total = c->rows * c->len, most = bytes / block_bytes(v, &one, backward);
+    int64_t total = c->rows * c->len, most = BLOCK_BYTES / block_bytes(v, &one, backward);
     int64_t piece = total / PIECES > BLOCK_POSITIONS ? total / PIECES : BLOCK_POSITIONS;
     most = most < 1 ? 1 : most < piece ? most : piece;
     int rows = (int)least(most / c->len, v->s.kind == CONV_1 ? 1 : c->rows);
@@ -265,7 +262,7 @@ static int64_t plain_floats(const struct side *a, const struct columns *c)
 
 static void lay_out(struct conv *v, struct needs *m)
 {
-    int per = v->forward.cols.per, widest = row_period(v->s.c_out) + 8 * v->s.c_out;
+    int per = v->forward.cols.per;
     int64_t plain = plain_floats(&v->forward.a, &v->forward.cols);
     for (int n = 1; n <= v->s.n; n++) {
         raise_needs(m, v, n, 0);
@@ -287,28 +284,28 @@ static void lay_out(struct conv *v, struct needs *m)
     at->c = take(&at->total, v->chunk * per * (int64_t)sizeof(float) + SLACK_BYTES);
     at->gemm = take(&at->total, m->gemm);
     at->d = take(&at->total, plain * (int64_t)sizeof(float) + SLACK_BYTES);
-    at->sums = take(&at->total, 3 * (int64_t)sizeof(double) * (widest + ROW_LANES));
+    at->sums = take(&at->total, 3 * (int64_t)sizeof(double) * table_room(v->s.c_out));
 }
 
 /* ---- plans --------------------------------------------------------------------------------------- */
 
-/* Groups of whole units, as many as reach COLUMNS; halved as long as they are larger than needed. */
-static struct columns make_columns(int n, int unit)
+/* Groups of the wanted size; of whole units if a unit has more than a column. */
+static struct columns make_columns(int n, int unit, int wanted)
 {
     struct columns c = {.n = n, .per = n};
     if (unit > 1)
-        while (c.per / 2 >= COLUMNS && c.per / 2 % unit == 0)
+        while (c.per / 2 >= wanted && c.per / 2 % unit == 0)
             c.per /= 2;
-    else if (n > COLUMNS)
-        c.per = COLUMNS;
+    else if (n > wanted)
+        c.per = wanted;
     c.groups = (n + c.per - 1) / c.per;
     return c;
 }
 
 static struct product make_product(const struct conv *v, enum form form, int from, int to, int scatter)
 {
-    struct product p = {.a = make_side(v, form, from), .scatter = scatter, .c = to};
-    p.cols = scatter ? make_columns(8 * to, to) : make_columns(to, 1);
+    struct product p = {.a = make_side(form, from), .scatter = scatter, .c = to};
+    p.cols = make_columns(scatter ? 8 * to : to, scatter ? to : 1, COLUMNS);
     struct gemm_shape s = {p.a.n_segments, p.a.k, p.cols.per};
     p.packed_each = (v->gemm->pack_bytes(&s) + 63) / 64 * 64;
     return p;
@@ -332,21 +329,31 @@ static void set_shapes(struct conv *v)
     if (s->kind == CONV_3) {
         v->forward = make_product(v, form_3(v, in, 0), in, out, 0);
         v->data = make_product(v, form_3(v, out, 0), out, in, 0);
-        v->weights = make_side(v, form_3(v, in, 1), in);
+        v->weights = make_side(form_3(v, in, 1), in);
     } else {
         v->forward = make_product(v, down ? FORM_EIGHT : FORM_FLAT, in, out, up);
         v->data = make_product(v, up ? FORM_EIGHT : FORM_FLAT, out, in, down);
-        v->weights = make_side(v, up || down ? FORM_EIGHT : FORM_FLAT, up ? out : in);
+        v->weights = make_side(up || down ? FORM_EIGHT : FORM_FLAT, up ? out : in);
     }
     v->data.mirrored = s->kind == CONV_3 || s->kind == CONV_1;
-    v->weights_cols = make_columns(v->major, 1);
+    v->weights_cols = make_columns(v->major, 1, WEIGHTS_COLUMNS);
     v->part_floats = (size_t)v->weights.n_segments * (size_t)v->weights.k * (size_t)v->major;
 }
 
 static int64_t tables_floats(const struct conv *v, int n)
 {
-    int64_t in = row_period(v->s.c_in) + ROW_LANES, out = row_period(v->s.c_out) + ROW_LANES;
+    int64_t in = table_room(v->s.c_in), out = table_room(v->s.c_out);
     return n * (4 * in + 5 * out) + out;
+}
+
+/* For every element of (minor, taps) its row. */
+static int *make_rows(const struct conv *v, const struct side *a)
+{
+    struct device *dev = &v->cpu->base;
+    int *rows = dev->ops->alloc(dev, (size_t)(v->minor * v->taps) * sizeof(int));
+    for (int i = 0; rows && i < v->minor * v->taps; i++)
+        rows[i] = conv_row(a, i % v->taps, i / v->taps);
+    return rows;
 }
 
 /* Memory of the plan itself. */
@@ -360,8 +367,11 @@ static int allocate(struct conv *v, const struct needs *m)
     v->forward.packed = ops->alloc(dev, v->forward.packed_each * (size_t)v->forward.cols.groups);
     if (v->s.training && v->s.input_grad)
         v->data.packed = ops->alloc(dev, v->data.packed_each * (size_t)v->data.cols.groups);
+    v->forward.rows = make_rows(v, &v->forward.a);
+    if (v->s.training && v->s.input_grad)
+        v->data.rows = make_rows(v, &v->data.a);
     if (v->s.training) {
-        v->weights_rows = ops->alloc(dev, (size_t)(v->minor * v->taps) * sizeof(int));
+        v->weights_rows = make_rows(v, &v->weights);
         v->bias_sums = ops->alloc(dev, (size_t)m->parts * (size_t)v->s.c_out * sizeof(double));
     }
     size_t partial = m->parts > 1 ? (size_t)m->parts * v->part_floats * sizeof(float) : 0;
@@ -389,8 +399,6 @@ struct conv *cpu_conv_new(struct device *dev, const struct conv_shape *s)
         cpu_conv_free(v);
         return NULL;
     }
-    for (int i = 0; v->weights_rows && i < v->minor * v->taps; i++)
-        v->weights_rows[i] = conv_row(&v->weights, i % v->taps, i / v->taps);
     return v;
 }
 
@@ -399,8 +407,8 @@ void cpu_conv_free(struct conv *v)
     if (!v)
         return;
     struct device *dev = &v->cpu->base;
-    void *memory[] = {v->tables, v->moments, v->forward.packed, v->data.packed, v->weights_rows,
-                      v->bias_sums};
+    void *memory[] = {v->tables, v->moments, v->forward.packed, v->data.packed, v->forward.rows,
+                      v->data.rows, v->weights_rows, v->bias_sums};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         dev->ops->free(dev, memory[i]);
     mem_free(v);
@@ -458,18 +466,17 @@ static void plain_columns(float *plain, const struct conv *v, const struct produ
         return;
     }
     if (!p->mirrored) { /* row = (tap, minor), column = major */
-        for (int b = 0; b < v->minor; b++) {
-            for (int t = 0; t < v->taps; t++)
-                rows[t] = conv_row(&p->a, t, b);
-            v->rows->turn(plain, rows, n, weight + (int64_t)first * run + b * v->taps, run, v->taps, n);
-        }
+        v->rows->turn(plain, p->rows, n, weight + (int64_t)first * run, run, run, n);
         return;
     }
     for (int t = 0; t < v->taps; t++) /* row = (mirrored tap, major), column = minor */
         rows[t] = conv_row(&p->a, v->taps - 1 - t, 0);
-    for (int a = 0; a < v->major; a++)
-        v->rows->turn(plain + (int64_t)a * n, rows, n, weight + (int64_t)a * run + first * v->taps,
-                      v->taps, v->taps, n);
+    for (int a = 0; a < v->major; a++) {
+        const float *from = weight + (int64_t)a * run + first * v->taps;
+        for (int i = 0; a + 1 < v->major && i < n * v->taps; i += 16) /* far from the last one */
+            __builtin_prefetch(from + run + i);
+        v->rows->turn(plain + (int64_t)a * n, rows, n, from, v->taps, v->taps, n);
+    }
 }
 
 static void pack_units(void *arg, char *scratch, int64_t first, int64_t end)

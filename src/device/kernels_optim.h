@@ -1,5 +1,5 @@
-/* kernels_optim.h - what happens to weights after the gradient. Part of kernels.h; see there for the
- * form of a body.
+/* kernels_optim.h - what happens to weights after the gradient. Part of kernels.h; see there for
+ * the form of a body.
  *
  * These loops do next to no arithmetic; their cost is the memory they touch. Bytes a weight:
  *
@@ -16,8 +16,8 @@
 
 #include "device/kernels_math.h"
 
-/* d = factor g + decay w;  m = momentum m + d;  w -= rate m;  g = 0. A moment of zeros makes the first
- * one the gradient. */
+/* d = factor g + decay w;  m = momentum m + d;  w -= rate m;  g = 0. A moment of zeros makes the
+ * first one the gradient. */
 struct k_sgd {
     float *w, *m, *g;
     float rate, momentum, decay, factor;
@@ -36,7 +36,7 @@ KERNEL void k_sgd_range(const struct k_sgd *k, int64_t i0, int64_t i1)
 }
 
 /* d = factor g + decay w;  m = beta1 m + (1 - beta1) d;  v = beta2 v + (1 - beta2) d d;
- * w -= rate m / (sqrt(v) * scale + epsilon), where the bias corrections are in rate and scale;  g = 0. */
+ * w -= rate m / (sqrt(v) * scale + epsilon);  g = 0. Bias corrections are in rate and scale. */
 struct k_adam {
     float *w, *m, *v, *g;
     float rate, beta1, beta2, scale, epsilon, decay, factor;

@@ -98,25 +98,30 @@ KERNEL void k_window_spread_range(const struct k_window_spread *k, int64_t i0, i
     int classes = k->g.classes, samples = 2 * k->g.pairs;
     float per_class = 1.0f / k_log((float)classes);
     struct k_gauss_lanes l;
-    float z[KERNEL_CLASSES][K_LANES], mean[KERNEL_CLASSES][K_LANES], square[K_LANES];
+    float z[KERNEL_CLASSES][K_LANES], mean[KERNEL_CLASSES][K_LANES];
+    float origin[K_LANES], sum[K_LANES], square[K_LANES]; /* about the first sample: nothing cancels */
     EACH_CHUNK(i, n, i0, i1) {
         k_gauss_draw(&k->g, &l, i, n);
         for (int c = 0; c < classes; c++)
             EACH_LANE(j) mean[c][j] = 0;
-        EACH_LANE(j) square[j] = 0;
+        EACH_LANE(j) sum[j] = square[j] = 0;
         for (int s = 0; s < samples; s++) {
             k_gauss_sample(&k->g, &l, s, z);
             k_softmax(z, classes);
             for (int c = 0; c < classes; c++)
                 EACH_LANE(j) mean[c][j] += z[c][j] / (float)samples;
-            EACH_LANE(j) square[j] += (1.0f - z[0][j]) * (1.0f - z[0][j]) / (float)samples;
+            EACH_LANE(j) {
+                origin[j] = s == 0 ? z[0][j] : origin[j];
+                sum[j] += (z[0][j] - origin[j]) / (float)samples;
+                square[j] += (z[0][j] - origin[j]) * (z[0][j] - origin[j]) / (float)samples;
+            }
         }
         for (int64_t j = 0; j < n; j++) {
-            float f = 1.0f - mean[0][j], sum = 0;
+            float entropy = 0;
             for (int c = 0; c < classes; c++)
-                sum -= mean[c][j] * k_log(k_max(mean[c][j], 1e-20f));
-            k->std[i + j] = sqrtf(k_max(square[j] - f * f, 0.0f));
-            k->entropy[i + j] = sum * per_class;
+                entropy -= mean[c][j] * k_log(k_max(mean[c][j], 1e-20f));
+            k->std[i + j] = sqrtf(k_max(square[j] - sum[j] * sum[j], 0.0f));
+            k->entropy[i + j] = entropy * per_class;
         }
     }
 }

@@ -2,8 +2,8 @@
  *
  *     loss = (cross-entropy + Dice) / 2
  *
- * As published for the Left Atrium by Yu et al. (MICCAI 2019), whose V-Net is the lower and, with all
- * labels, the upper bound of every comparison.
+ * As published for the Left Atrium by Yu et al. (MICCAI 2019), whose V-Net is the lower and, with
+ * all labels, the upper bound of every comparison.
  */
 #include <string.h>
 
@@ -41,8 +41,8 @@ static void gradients(struct trainer *t)
     double ce, dice;
     net_forward(m->net, &t->image, &pass);
     struct tensor logits = net_value(m->net, "logits"), dlogits = net_grad(m->net, "logits");
-    double loss = loss_ce_dice(t->dev, s->scratch, &logits, &t->label, &everywhere, 1.0, &dlogits, &ce,
-                               &dice);
+    double loss = loss_ce_dice(t->dev, s->scratch, &logits, &t->label, &everywhere, 1.0, &dlogits,
+                               &ce, &dice);
     net_backward(m->net);
     note(t, "loss", loss);
     note(t, "ce", ce);

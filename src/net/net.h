@@ -35,6 +35,8 @@ int net_norm_relu(struct builder *b, int x, const char *name); /* batch norm eps
 int net_norm(struct builder *b, int x, const char *name);
 int net_relu(struct builder *b, int x);
 int net_dropout(struct builder *b, int x, float p); /* whole channels, as Dropout3d; not on raw input */
+/* A skip: the later layer is read by the add alone; what else reads the earlier one comes before the later
+ * (net_build.c says why). A value is part of one add. */
 int net_add(struct builder *b, int x, int y);
 void net_output(struct builder *b, int x, const char *name); /* x must be a raw convolution */
 /* The parameters of a second network that lives in the same struct params (a projection head). */
@@ -79,7 +81,7 @@ struct net_pass {
 /* image (n, d, h, w, channels) float32 in device memory. Fewer items than planned are allowed in NET_EVAL. */
 void net_forward(struct net *n, const struct tensor *image, const struct net_pass *pass);
 /* From the gradients of the outputs to params->grad (added) and touched. Outputs whose gradient was not
- * asked for since the forward pass send nothing back. */
+ * asked for since the forward pass send nothing back. Once for each forward pass, in either mode. */
 void net_backward(struct net *n);
 
 /* value: the output after net_forward. */

@@ -53,15 +53,13 @@ static int row_runs(struct run *out, const label_t *row, int64_t start, int w)
 /* Unites the runs of two rows that touch: their stretches overlap or meet at corners. */
 static void join_rows(struct run *runs, const int a[2], const int b[2], int64_t row_a, int64_t row_b)
 {
-    for (int i = a[0], j = b[0]; i < a[1] && j < b[1];) {
-        int64_t a0 = runs[i].start - row_a, a1 = a0 + runs[i].length;
-        int64_t b0 = runs[j].start - row_b, b1 = b0 + runs[j].length;
-        if (a0 <= b1 && b0 <= a1 && runs[i].class == runs[j].class)
-            unite(runs, i, j);
-        if (a1 < b1)
+    for (int i = a[0], j = b[0]; j < b[1]; j++) {
+        int64_t first = runs[j].start - row_b, end = first + runs[j].length;
+        while (i < a[1] && runs[i].start - row_a + runs[i].length < first)
             i++;
-        else
-            j++;
+        for (int k = i; k < a[1] && runs[k].start - row_a <= end; k++)
+            if (runs[k].class == runs[j].class)
+                unite(runs, k, j);
     }
 }
 

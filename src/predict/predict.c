@@ -22,7 +22,7 @@
 #include "predict/component.h"
 #include "predict/predict.h"
 
-enum { DEFAULT_SAMPLES = 16, MAX_BATCH = 8 };
+enum { MAX_BATCH = 8 };
 
 /* One output of one network, gathered over windows. */
 struct gathered {
@@ -99,8 +99,33 @@ static void choose_defaults(struct predict_options *o)
             o->stride[a] = o->patch[a] / 2;
     if (o->batch <= 0)
         o->batch = fit < 1 ? 1 : fit > MAX_BATCH ? MAX_BATCH : (int)fit;
-    if (o->samples <= 0)
-        o->samples = DEFAULT_SAMPLES;
+}
+
+/* Does everything fit the windows, and the arrays of the kernels? */
+static int check_options(struct predictor *p, struct error *e)
+{
+    struct predict_options *o = &p->o;
+    const struct net_definition *mask = &p->model[0].def, *second = &p->model[1].def;
+    for (int a = 0; a < 3; a++)
+        if (o->stride[a] > o->patch[a])
+            return fail(e, ERR_CONFIG, "C03", "stride %d, allowed 1..%d (the patch): windows must touch",
+                        o->stride[a], o->patch[a]);
+    if (mask->channels < 1 || mask->classes < 2 || mask->classes > KERNEL_CLASSES)
+        return fail(e, ERR_DATA, "S10", "a model of %d channels and %d classes", mask->channels,
+                    mask->classes);
+    if (!p->model[1].params)
+        return 0;
+    if (second->channels != mask->channels || second->classes != mask->classes || second->rank < 1 ||
+        second->rank > GAUSS_RANK)
+        return fail(e, ERR_DATA, "S10", "a model of uncertainty with %d channels, %d classes and rank %d",
+                    second->channels, second->classes, second->rank);
+    int most = 2 * (GAUSS_ROWS / mask->classes);
+    most = most < 2 * GAUSS_PAIRS ? most : 2 * GAUSS_PAIRS;
+    o->samples = o->samples > 0 ? o->samples : most;
+    if (o->samples % 2 || o->samples > most)
+        return fail(e, ERR_CONFIG, "C03", "%d samples of %d classes, allowed 2, 4, ... %d", o->samples,
+                    mask->classes, most);
+    return 0;
 }
 
 int predictor_new(struct predictor **out, struct device *dev, const struct predict_model *mask,
@@ -118,6 +143,8 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
         p->model[1] = *uncertainty;
     p->channels = mask->def.channels;
     p->classes = mask->def.classes;
+    if (check_options(p, e) < 0)
+        goto failed;
     const int *patch = p->o.patch;
     struct net_shape shape = {.n = p->o.batch, .d = patch[0], .h = patch[1], .w = patch[2],
                               .use = NET_FORWARD_ONLY};

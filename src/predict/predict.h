@@ -17,12 +17,12 @@ enum window_weight { WINDOW_EVEN, WINDOW_GAUSSIAN }; /* the paper's rule; nnU-Ne
 
 struct predict_options {
     int patch[3];
-    int stride[3];          /* 0: half of the patch */
+    int stride[3];          /* at most the patch; 0: half of it */
     enum window_weight weight;
     int tta;                /* 1: mean over the 8 mirror images */
     int batch;              /* windows at a time; 0 = chosen from the patch */
     int uncertainty;        /* 1: std of the foreground probability over samples, and entropy */
-    int samples;            /* of the logits distribution; 0 = 16 (8 antithetic pairs) */
+    int samples;            /* of the logits distribution; 0 = 16 (8 antithetic pairs), less if > 32 classes */
     uint64_t seed;
     int largest;            /* 1: keep the largest component of every class */
     int probabilities;      /* 1: also the foreground probability (1 - background) */

@@ -5,7 +5,7 @@
 #include "predict/predict.h"
 
 struct scan_result {
-    struct volume label;      /* uint8, or uint16 from 256 classes up */
+    struct volume label;      /* uint8 */
     struct volume foreground; /* float32; data NULL unless wanted, as the next two */
     struct volume std, entropy;
     double ambiguity;         /* predict.h */

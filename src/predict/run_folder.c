@@ -1,4 +1,5 @@
 /* run_folder.c - see run_folder.h. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,6 +68,24 @@ static int read_facts(struct run_facts *f, const struct js *json, struct error *
     return recipe_from_json(&f->recipe, js_get(json, "preparation"), e);
 }
 
+/* What users give in place of a run folder, told by what it is. */
+static int check_folder(const char *folder, const char *run_json, struct error *e)
+{
+    static const char *const pickles[] = {".pt", ".pth", ".ckpt", ".pkl"};
+    struct stat st;
+    for (int i = 0; i < 4; i++)
+        if (text_ends_with_nocase(folder, pickles[i]) && !io_is_folder(folder))
+            return fail(e, ERR_DATA, "S11", "a pickle can run code and is never read; a run folder is "
+                        "expected (weights of others: save them as safetensors)");
+    if (stat(folder, &st) < 0)
+        return fail_errno(e, errno, "cannot open");
+    if (!S_ISDIR(st.st_mode))
+        return fail(e, ERR_DATA, "L01", "not a folder: a run folder is expected");
+    if (!io_exists(run_json))
+        return fail(e, ERR_DATA, "L01", "no run.json here: not a run folder");
+    return 0;
+}
+
 int run_facts_read(struct run_facts *out, const char *folder, struct error *e)
 {
     struct js *json = NULL;
@@ -75,8 +94,7 @@ int run_facts_read(struct run_facts *out, const char *folder, struct error *e)
     memset(out, 0, sizeof *out);
     if (!path)
         return -1;
-    if (!io_exists(path)) {
-        fail(e, ERR_DATA, "L01", "no run.json here: not a run folder");
+    if (check_folder(folder, path, e) < 0) {
         fail_in(e, folder);
     } else if (js_read_file(&json, path, e) == 0) {
         result = read_facts(out, json, e);

@@ -41,6 +41,7 @@ struct report_fact {
 struct report_run {
     char *name;                       /* of the folder */
     char *method;
+    double seconds;                   /* of training; NaN: not told */
     struct report_fact *facts;        /* the same names in the same order for every run */
     int n_facts;
     char **class_names;               /* (n_class_names), or NULL */
@@ -55,6 +56,7 @@ struct report_run {
 /* Reads a run folder; one without metrics.sqlite has no curves. */
 int report_run_read(struct report_run *out, const char *folder, struct error *e);
 void report_run_free(struct report_run *r); /* zeroed ones are fine */
+int64_t report_steps(const struct report_run *r); /* of all phases, as far as noted */
 
 struct report_picture {
     char *group; /* folder inside the folder of pictures, or "" */

@@ -40,6 +40,13 @@ static void find_phases(struct phases *p, const struct report_run *r)
         p->start[i + 1] = p->start[i] + length[i];
 }
 
+int64_t report_steps(const struct report_run *r)
+{
+    struct phases p;
+    find_phases(&p, r);
+    return (int64_t)p.start[p.n];
+}
+
 struct chart { /* a chart under construction; numbers belong to it */
     struct svg_series series[MAX_SERIES];
     int n;

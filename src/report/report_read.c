@@ -116,7 +116,8 @@ static const struct {
     const char *key, *name;
 } shown[] = {
     {"trained_method", "method"}, {"preset", "preset"}, {"seed", "seed"}, {"steps", "steps of a phase"},
-    {"budget", "time allowed"}, {"seconds", "seconds taken"}, {"labeled_cases", "labelled cases"},
+    {"budget", "time allowed"}, {NULL, "seconds taken"}, /* from metrics.sqlite */
+    {"labeled_cases", "labelled cases"},
     {"unlabeled_cases", "unlabelled cases"}, {"validation_cases", "validation cases"},
     {"n_classes", "classes, with background"}, {"image_channels", "channels"}, {"network_patch", "patch"},
     {"batch", "batch"}, {"labeled-batch", "of it labelled"}, {"filters", "filters"},
@@ -156,7 +157,7 @@ static int read_facts(struct report_run *r, const struct js *json, struct error 
     if (!r->facts || !r->method)
         return -1;
     for (int i = 0; i < N_SHOWN; i++) {
-        const struct js *v = js_get(json, shown[i].key);
+        const struct js *v = shown[i].key ? js_get(json, shown[i].key) : NULL;
         r->facts[i].name = shown[i].name;
         r->n_facts = i + 1;
         if (v && !(r->facts[i].value = value_text(v, e)))
@@ -203,6 +204,29 @@ static int read_run_json(struct report_run *r, const char *folder, struct error 
 
 /* ---- curves ------------------------------------------------------------------------------------- */
 
+/* Takes `value`. */
+static void set_fact(struct report_run *r, const char *name, char *value)
+{
+    for (int i = 0; i < r->n_facts; i++)
+        if (value && strcmp(r->facts[i].name, name) == 0) {
+            mem_free(r->facts[i].value);
+            r->facts[i].value = value;
+            return;
+        }
+    mem_free(value);
+}
+
+static int read_seconds(struct report_run *r, struct runs *store, struct error *e)
+{
+    char *text;
+    if (runs_fact(&text, store, "seconds", e) < 0)
+        return -1;
+    if (!text || parse_real(&r->seconds, text) < 0)
+        r->seconds = NAN;
+    set_fact(r, "seconds taken", text);
+    return 0;
+}
+
 static int read_all_curves(struct report_run *r, struct runs *store, struct error *e)
 {
     int n;
@@ -229,7 +253,9 @@ static int read_metrics(struct report_run *r, const char *folder, struct error *
     if (path && !io_exists(path)) {
         result = 0;
     } else if (path && runs_open_reading(&store, path, e) == 0) {
-        result = read_all_curves(r, store, e);
+        result = read_seconds(r, store, e);
+        if (result == 0)
+            result = read_all_curves(r, store, e);
         runs_close(store);
     }
     mem_free(path);
@@ -251,6 +277,7 @@ static char *folder_name(const char *folder, struct error *e)
 int report_run_read(struct report_run *out, const char *folder, struct error *e)
 {
     memset(out, 0, sizeof *out);
+    out->seconds = NAN;
     if (!(out->name = folder_name(folder, e)) || read_run_json(out, folder, e) < 0 ||
         read_metrics(out, folder, e) < 0) {
         report_run_free(out);

@@ -77,7 +77,7 @@ char *svg_axis_label(char out[24], const struct svg_axis *a, double tick); /* re
 /* Means of as many neighbours as it takes to have at most SVG_MAX_POINTS; gaps are left out of means.
  * Returns the number of points. */
 int svg_thin(double x[SVG_MAX_POINTS], double y[SVG_MAX_POINTS], const struct svg_series *s);
-/* Moving mean over 2 * half + 1 points that does not reach across gaps. */
+/* Moving mean over 2 * half + 1 points; over fewer, as many on either side, at ends and gaps. */
 void svg_smooth(double *out, const double *y, int n, int half);
 
 #endif

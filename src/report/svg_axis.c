@@ -111,17 +111,16 @@ int svg_thin(double x[SVG_MAX_POINTS], double y[SVG_MAX_POINTS], const struct sv
 void svg_smooth(double *out, const double *y, int n, int half)
 {
     for (int i = 0; i < n; i++) {
-        double sum = 0;
-        int count = 0, lo = i, hi = i;
+        double sum = y[i];
+        int reach = 0;
         out[i] = NAN;
         if (!usable(y[i]))
             continue;
-        while (lo > 0 && i - lo < half && usable(y[lo - 1]))
-            lo--;
-        while (hi + 1 < n && hi - i < half && usable(y[hi + 1]))
-            hi++;
-        for (int k = lo; k <= hi; k++, count++)
-            sum += y[k];
-        out[i] = sum / count;
+        while (reach < half && i - reach > 0 && i + reach + 1 < n && usable(y[i - reach - 1]) &&
+               usable(y[i + reach + 1])) {
+            reach++;
+            sum += y[i - reach] + y[i + reach];
+        }
+        out[i] = sum / (2 * reach + 1);
     }
 }

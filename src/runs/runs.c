@@ -439,6 +439,23 @@ int runs_forget_after(struct runs *r, int phase, int64_t step, struct error *e)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+int runs_fact(char **out, struct runs *r, const char *key, struct error *e)
+{
+    *out = NULL;
+    sqlite3_stmt *s = prepare(r, "SELECT value FROM facts WHERE key = ?", e);
+    if (!s)
+        return -1;
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    int step = sqlite3_step(s), result = 0;
+    const char *text = step == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    if (text && !(*out = mem_string(e, text)))
+        result = -1;
+    else if (step != SQLITE_ROW && step != SQLITE_DONE)
+        result = failed(r, "cannot read metrics", e);
+    sqlite3_finalize(s);
+    return result;
+}
+
 int runs_names(char ***names, int *n, struct runs *r, struct error *e)
 {
     char **list = NULL;

@@ -31,6 +31,8 @@ struct runs_curve {
     int64_t *step;
     double *value;
 };
+/* A stored fact for mem_free, or NULL if there is none of that name. */
+int runs_fact(char **out, struct runs *r, const char *key, struct error *e);
 int runs_names(char ***names, int *n, struct runs *r, struct error *e);   /* of steps; mem_free each */
 int runs_curve(struct runs_curve *out, struct runs *r, const char *name, struct error *e);
 /* Validation Dice (mean over foreground classes) by step. */

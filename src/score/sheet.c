@@ -309,7 +309,7 @@ static void draw_heat(uint8_t rgb[3], const struct scene *s, const struct view *
     double share = value_at(s, v, p->slice, place, s->sheet->heat) / s->hottest;
     share = share > 0 ? share : 0; /* what is not a number counts as nothing */
     double grey = s->sheet->image ? grey_at(s, v, p->slice, place) : 0;
-    double cover = 0.9 * sqrt(clamp(share, 0, 1));
+    double cover = 0.9 * clamp(share, 0, 1);
     heat_colour(colour, share);
     for (int i = 0; i < 3; i++) {
         double below = s->sheet->image ? grey : ground[i];

@@ -8,13 +8,8 @@
 /* The golden ratio in 64 bits: seeds of phases that share no bits. Phase 0 has the run's own. */
 #define PHASE_SEED UINT64_C(0x9E3779B97F4A7C15)
 
-static const struct phase *phase_of(const struct trainer *t)
-{
-    return &t->own->method->phases[t->phase];
-}
-
-/* Left and right are exchanged, never front and back or top and bottom, which tell organs apart; intensities
- * and a little noise; scaling and turning by small amounts now and then. */
+/* Left and right are exchanged, never front and back or top and bottom, which tell organs apart;
+ * intensities and a little noise; scaling and turning by small amounts now and then. */
 static const struct augment_options mild = {
     .crop = AUGMENT_CROP_RANDOM, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.2f, 0.85f, 1.2f},
     .rotate = {0.2f, -15.0f, 15.0f}, .noise = {0.5f, 0.0f, 0.1f}, .brightness = {0.5f, 0.8f, 1.25f},
@@ -23,7 +18,7 @@ static const struct augment_options mild = {
 static struct augment_options augmentation(const struct trainer *t)
 {
     static const struct augment_options crop = {.crop = AUGMENT_CROP_RANDOM};
-    if (phase_of(t)->batch.plain)
+    if (trainer_phase(t)->batch.plain)
         return crop;
     switch ((enum augment_kind)t->set->augment) {
     case AUGMENT_PAPER:
@@ -55,7 +50,8 @@ int batches_sample(struct trainer *t, struct error *e)
     return 0;
 }
 
-static int make_tensor(struct trainer *t, struct tensor *x, int c, enum value_type type, struct error *e)
+static int make_tensor(struct trainer *t, struct tensor *x, int c, enum value_type type,
+                       struct error *e)
 {
     const int64_t *p = t->set->patch;
     *x = (struct tensor){.type = type, .n = t->n_labeled + t->n_unlabeled, .d = (int)p[0],
@@ -67,7 +63,8 @@ static int make_tensor(struct trainer *t, struct tensor *x, int c, enum value_ty
 int batches_begin(struct trainer *t, struct error *e)
 {
     t->n_labeled = (int)t->set->labeled_batch;
-    t->n_unlabeled = phase_of(t)->batch.labeled_only ? 0 : (int)(t->set->batch - t->set->labeled_batch);
+    t->n_unlabeled =
+        trainer_phase(t)->batch.labeled_only ? 0 : (int)(t->set->batch - t->set->labeled_batch);
     if (make_tensor(t, &t->image, t->store->channels, VALUE_F32, e) < 0 ||
         make_tensor(t, &t->label, 1, VALUE_U8, e) < 0)
         return -1;

@@ -1,4 +1,6 @@
-/* checkpoint.c - see checkpoint.h for what a checkpoint is and which of the two files is written. */
+/* checkpoint.c - reading, comparing, loading and writing checkpoints. What a checkpoint holds and
+ * which of the two files is written: checkpoint.h.
+ */
 #include "train/checkpoint.h"
 
 #include <errno.h>
@@ -14,7 +16,7 @@
 
 static const char *const file_names[2] = {"checkpoint-a.safetensors", "checkpoint-b.safetensors"};
 
-/* ---- counters as text -------------------------------------------------------------------------- */
+/* ---- counters as text ------------------------------------------------------------------------ */
 
 static const struct { const char *key; size_t offset; } integers[] = {
     {"at.phase", offsetof(struct counters, phase)},
@@ -28,7 +30,10 @@ static const struct { const char *key; size_t offset; } integers[] = {
     {"at.dice", offsetof(struct counters, dice)},
     {"at.best", offsetof(struct counters, best)},
 };
-enum { N_INTEGERS = sizeof integers / sizeof integers[0], N_REALS = sizeof reals / sizeof reals[0] };
+enum {
+    N_INTEGERS = sizeof integers / sizeof integers[0],
+    N_REALS = sizeof reals / sizeof reals[0]
+};
 
 static int read_integer(int64_t *out, const struct st_file *f, const char *key, struct error *e)
 {
@@ -46,13 +51,15 @@ static int read_real(double *out, const struct st_file *f, const char *key, stru
     *out = NAN;
     if (text && (strcmp(text, "none") == 0 || parse_real(out, text) == 0))
         return 0;
-    return fail(e, ERR_BUSY, "K01", "%s is \"%.40s\", expected a number or none", key, text ? text : "");
+    return fail(e, ERR_BUSY, "K01", "%s is \"%.40s\", expected a number or none", key,
+                text ? text : "");
 }
 
 int checkpoint_counters(struct counters *out, const struct st_file *f, struct error *e)
 {
     for (int i = 0; i < N_INTEGERS; i++)
-        if (read_integer((int64_t *)(void *)((char *)out + integers[i].offset), f, integers[i].key, e) < 0)
+        if (read_integer((int64_t *)(void *)((char *)out + integers[i].offset), f, integers[i].key,
+                         e) < 0)
             return -1;
     for (int i = 0; i < N_REALS; i++)
         if (read_real((double *)(void *)((char *)out + reals[i].offset), f, reals[i].key, e) < 0)
@@ -60,7 +67,7 @@ int checkpoint_counters(struct counters *out, const struct st_file *f, struct er
     return 0;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A link may not lead out of the run folder [K07]. */
 static int contained(const char *run, const char *path, struct error *e)
@@ -80,8 +87,8 @@ struct generation {
     struct error why; /* code ERR_NONE: good */
 };
 
-/* Fills g->why unless the file is sound. Only what says nothing about the file is returned as -1: memory
- * gone, a newer format [K04], a link to elsewhere [K07]. */
+/* Fills g->why unless the file is sound. Only what says nothing about the file is returned as -1:
+ * memory gone, a newer format [K04], a link to elsewhere [K07]. */
 static int generation_read(struct generation *g, const char *run, const char *path, struct error *e)
 {
     struct st_limits limits = {.require_checksum = 1};
@@ -135,8 +142,8 @@ int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const c
     result = good[0] || good[1];
     if (!result && (present[0] || present[1])) {
         int first = present[0] ? 0 : 1;
-        result = fail(e, ERR_BUSY, "K03", "no good checkpoint: %s: %.120s; %s: %.120s", file_names[first],
-                      reason(&g[first]), file_names[!first],
+        result = fail(e, ERR_BUSY, "K03", "no good checkpoint: %s: %.120s; %s: %.120s",
+                      file_names[first], reason(&g[first]), file_names[!first],
                       present[!first] ? reason(&g[!first]) : "not there");
         fail_in(e, run);
     }
@@ -157,7 +164,8 @@ out:
     return result;
 }
 
-int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files, struct error *e)
+int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files,
+                           struct error *e)
 {
     struct st_limits limits = {.require_checksum = 1};
     if (files->anchor < 0)
@@ -181,16 +189,18 @@ int checkpoint_same(const struct st_file *f, const struct run_facts *now, const 
                     struct error *e)
 {
     for (int i = 0; i < now->n; i++) {
-        const char *key = now->fact[i].key + strlen("run."), *was = st_metadata(f, now->fact[i].key);
+        const char *key = now->fact[i].key + strlen("run."),
+                   *was = st_metadata(f, now->fact[i].key);
         if ((was && strcmp(was, now->fact[i].value) == 0) || is_listed(override, key))
             continue;
-        return fail(e, ERR_BUSY, "K05", "the checkpoint was made with %s = %.72s, this run has %.72s",
-                    key, was ? was : "(none)", now->fact[i].value);
+        return fail(e, ERR_BUSY, "K05",
+                    "the checkpoint was made with %s = %.72s, this run has %.72s", key,
+                    was ? was : "(none)", now->fact[i].value);
     }
     return 0;
 }
 
-/* ---- putting numbers back ------------------------------------------------------------------------ */
+/* ---- putting numbers back -------------------------------------------------------------------- */
 
 /* The tensor of this name with exactly so many bytes. */
 static const struct st_tensor *need(const struct st_file *f, const char *name, enum st_dtype dtype,
@@ -200,7 +210,8 @@ static const struct st_tensor *need(const struct st_file *f, const char *name, e
     if (x && x->dtype == dtype && x->bytes == bytes)
         return x;
     if (x)
-        fail(e, ERR_BUSY, "S10", "checkpoint: %s has %zu bytes, expected %zu", name, x->bytes, bytes);
+        fail(e, ERR_BUSY, "S10", "checkpoint: %s has %zu bytes, expected %zu", name, x->bytes,
+             bytes);
     else
         fail(e, ERR_BUSY, "S10", "checkpoint: %s is missing", name);
     return NULL;
@@ -216,7 +227,8 @@ static int is_known(struct trainer *t, const char *tensor)
             return 1;
     }
     const char *dot = strchr(tensor, '.'), *end = strchr(tensor, '/');
-    if (!dot || !end || end < dot || !(text_starts_with(tensor, "model.") || text_starts_with(tensor, "optim.")))
+    if (!dot || !end || end < dot ||
+        !(text_starts_with(tensor, "model.") || text_starts_with(tensor, "optim.")))
         return 0;
     snprintf(name, sizeof name, "%.*s", (int)(end - dot - 1), dot + 1);
     struct model *m = trainer_find(t, name);
@@ -268,7 +280,7 @@ int checkpoint_load(struct trainer *t, const struct st_file *f, struct error *e)
     return device_check(t->dev, e);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* A file being put together, and the memory behind its borrowed names and data. */
 struct saver {
@@ -295,11 +307,21 @@ static void saver_free(struct saver *s)
     mem_free(s);
 }
 
+/* Weights are looked at by model_to_tensors; moments here [M04]. */
+static int check_finite(const float *x, int64_t n, const char *name, struct error *e)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return fail(e, ERR_NUMERIC, "M04", "%s is not finite at %" PRId64 "; not written", name,
+                        i);
+    return 0;
+}
+
 static int add_model(struct saver *s, int i, const struct model *m, struct error *e)
 {
     snprintf(s->model[i].prefix, sizeof s->model[i].prefix, "model.%s/", m->name);
     if (model_to_tensors(&s->f, &s->model[i].copy, m->params, s->model[i].prefix, e) < 0)
-        return -1;
+        return fail_in(e, m->name);
     if (!m->optim)
         return 0;
     snprintf(s->model[i].updates_key, sizeof s->model[i].updates_key, "optim.%s.updates", m->name);
@@ -315,7 +337,7 @@ static int add_model(struct saver *s, int i, const struct model *m, struct error
         if (!x)
             return -1;
         dev->ops->download(dev, x, m->optim->moment[k], (size_t)count * sizeof *x);
-        if (st_add(&s->f, name, ST_F32, &count, 1, x, e) < 0)
+        if (check_finite(x, count, name, e) < 0 || st_add(&s->f, name, ST_F32, &count, 1, x, e) < 0)
             return -1;
     }
     return 0;
@@ -348,21 +370,6 @@ static int add_counters(struct saver *s, const struct counters *at, struct error
     return 0;
 }
 
-static int check_finite(const struct st_file *f, struct error *e)
-{
-    for (int i = 0; i < f->n_tensors; i++) {
-        const struct st_tensor *x = &f->tensors[i];
-        if (x->dtype != ST_F32)
-            continue;
-        const float *value = x->data;
-        size_t n = x->bytes / sizeof *value;
-        for (size_t k = 0; k < n; k++)
-            if (!isfinite(value[k]))
-                return fail(e, ERR_NUMERIC, "M04", "%.80s is not finite at %zu: not saved", x->name, k);
-    }
-    return 0;
-}
-
 static int saver_fill(struct saver *s, struct trainer *t, const struct counters *at,
                       const struct run_facts *facts, int64_t serial, int is_anchor, struct error *e)
 {
@@ -379,13 +386,16 @@ static int saver_fill(struct saver *s, struct trainer *t, const struct counters 
     for (int i = 0; i < t->n_states; i++)
         if (add_state(s, i, &t->states[i], e) < 0)
             return -1;
-    return device_check(t->dev, e) < 0 ? -1 : check_finite(&s->f, e);
+    return device_check(t->dev, e);
 }
 
 int checkpoint_save(struct checkpoint_files *files, struct trainer *t, const struct counters *at,
                     const struct run_facts *facts, int is_anchor, struct error *e)
 {
-    int to = files->anchor >= 0 ? !files->anchor : files->newest >= 0 ? !files->newest : 0, result = -1;
+    int to = files->anchor >= 0   ? !files->anchor
+             : files->newest >= 0 ? !files->newest
+                                  : 0,
+        result = -1;
     char *path = path_join(e, files->run, file_names[to]);
     struct saver *s = mem_alloc(e, 1, sizeof *s);
     if (!path || !s || saver_fill(s, t, at, facts, files->serial + 1, is_anchor, e) < 0)

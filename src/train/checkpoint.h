@@ -7,15 +7,16 @@
  *         metadata   at.*           where the loop stands: struct counters, serial number, anchor
  *                    run.*          what the run was started with: struct run_facts
  *
- * Saving never touches the file that holds the newest anchor. An anchor is a checkpoint made at a step
- * that follows from the settings alone (train.c), and the state a diverged training goes back to: so
- * going back gives the same bits however often the run was killed and whenever else it saved.
+ * Saving never touches the file that holds the newest anchor. An anchor is a checkpoint made at a
+ * step that follows from the settings alone (train.c), and the state a diverged training goes back
+ * to: so going back gives the same bits however often the run was killed and whenever else it
+ * saved.
  *
  *     file a   anchor 0 |          | anchor 20 |            ...
- *     file b            | 7, 10    |           | 25, 31     ...   (anchor 10 here; 7 was by the clock)
+ *     file b            | 7, 10    |           | 25, 31     ...   (anchor 10; 7 by the clock)
  *
- * Reading takes the file with the higher serial number; if that one is damaged, the other, with one line
- * of warning [K01, K02, K08]; if both are, nothing is overwritten [K03].
+ * Reading takes the file with the higher serial number; if that one is damaged, the other, with
+ * one line of warning [K01, K02, K08]; if both are, nothing is overwritten [K03].
  */
 #ifndef FALX_CHECKPOINT_H
 #define FALX_CHECKPOINT_H
@@ -54,15 +55,16 @@ struct checkpoint_files {
 int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const char *run,
                     struct report *r, struct error *e);
 /* The newest anchor. -1 if there is none. */
-int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files, struct error *e);
+int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files,
+                           struct error *e);
 int checkpoint_counters(struct counters *out, const struct st_file *f, struct error *e);
 /* -1 naming the first key that differs [K05]; keys in `override` ("lr,steps"; may be NULL) may. */
 int checkpoint_same(const struct st_file *f, const struct run_facts *now, const char *override,
                     struct error *e);
 /* Puts the numbers into models, moments and states, which must be those of the file. */
 int checkpoint_load(struct trainer *t, const struct st_file *f, struct error *e);
-/* Writes the next file. Values that are not finite are never written: ERR_NUMERIC [M04]. A write that
- * fails is tried once more with a new file [P05]; then ERR_SYSTEM, and the files are as before. */
+/* Writes the next file. Values that are not finite are never written: ERR_NUMERIC [M04]. A write
+ * that fails is tried once more with a new file [P05]; then ERR_SYSTEM, files as before. */
 int checkpoint_save(struct checkpoint_files *files, struct trainer *t, const struct counters *at,
                     const struct run_facts *facts, int is_anchor, struct error *e);
 

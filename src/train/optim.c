@@ -42,7 +42,7 @@ void optim_free(struct optim *m)
     mem_free(m);
 }
 
-/* ---- update ----------------------------------------------------------------------------------- */
+/* ---- update ---------------------------------------------------------------------------------- */
 
 /* The next run of touched parameters from *i on: its first number and its length, 0 at the end. */
 static int64_t next_run(const struct params *p, int *i, int64_t *offset)
@@ -83,8 +83,9 @@ static void adam_run(struct optim *m, int64_t at, int64_t n, double rate, double
     double correct1 = 1.0 - pow(o->momentum, t), correct2 = 1.0 - pow(o->beta2, t);
     RUN(m->params->dev, adam, n, .w = m->params->value + at, .m = m->moment[0] + at,
         .v = m->moment[1] + at, .g = m->params->grad + at, .rate = (float)(rate / correct1),
-        .beta1 = (float)o->momentum, .beta2 = (float)o->beta2, .scale = (float)(1.0 / sqrt(correct2)),
-        .epsilon = (float)o->epsilon, .decay = (float)o->weight_decay, .factor = (float)factor);
+        .beta1 = (float)o->momentum, .beta2 = (float)o->beta2,
+        .scale = (float)(1.0 / sqrt(correct2)), .epsilon = (float)o->epsilon,
+        .decay = (float)o->weight_decay, .factor = (float)factor);
 }
 
 void optim_step(struct optim *m, double rate, double factor)
@@ -98,8 +99,8 @@ void optim_step(struct optim *m, double rate, double factor)
             adam_run(m, at, n, rate, factor);
         else
             RUN(p->dev, sgd, n, .w = p->value + at, .m = m->moment[0] + at, .g = p->grad + at,
-                .rate = (float)rate, .momentum = (float)o->momentum, .decay = (float)o->weight_decay,
-                .factor = (float)factor);
+                .rate = (float)rate, .momentum = (float)o->momentum,
+                .decay = (float)o->weight_decay, .factor = (float)factor);
     }
     memset(p->touched, 0, (size_t)p->n_trainable);
     p->version++;
@@ -114,7 +115,7 @@ void ema_update(struct params *teacher, const struct params *student, int64_t t,
     teacher->version++;
 }
 
-/* ---- schedules and ramps ----------------------------------------------------------------------- */
+/* ---- schedules and ramps --------------------------------------------------------------------- */
 
 double optim_rate(const struct optim_options *o, int64_t t, int64_t total)
 {

@@ -1,5 +1,5 @@
-/* optim.h - what happens to weights after the gradient: clipping, SGD or Adam, schedules, ramps, EMA.
- * Every rule is a pure function of the step, so that resuming needs only the moments.
+/* optim.h - what happens to weights after the gradient: clipping, SGD or Adam, schedules, ramps,
+ * EMA. Every rule is a pure function of the step, so that resuming needs only the moments.
  */
 #ifndef FALX_OPTIM_H
 #define FALX_OPTIM_H
@@ -31,14 +31,14 @@ struct optim {
 int optim_new(struct optim **out, struct params *p, const struct optim_options *o, struct error *e);
 void optim_free(struct optim *m);
 double optim_rate(const struct optim_options *o, int64_t t, int64_t total); /* 0-based step t */
-/* Euclidean norm of the touched gradients, summed in fixed order; not finite if any of them is not or is
- * beyond 1.8e19 (its square is no float any more). */
+/* Euclidean norm of the touched gradients, summed in fixed order; not finite if any of them is not
+ * or is beyond 1.8e19 (its square is no float any more). */
 double optim_grad_norm(struct params *p);
-/* What to multiply gradients of this norm with so that it is at most `clip`; 1 if it is, or clip = 0. */
+/* What to multiply gradients of this norm with so that it is at most `clip`; 0 = no limit. */
 double optim_clip(double norm, double clip);
 /* One update with this rate, the gradient multiplied by `factor` (clipping); parameters not touched
- * stay, weight decay included. One pass, which leaves the gradient zero and nothing touched: the state
- * params_zero_grad() makes. */
+ * stay, weight decay included. One pass, which leaves the gradient zero and nothing touched: the
+ * state params_zero_grad() makes. */
 void optim_step(struct optim *m, double rate, double factor);
 
 /* r(c, R) = exp(-5 (1 - clip(c,0,R)/R)^2), 1 if R = 0. */
@@ -46,7 +46,7 @@ double ramp_sigmoid(double c, double R);
 /* w(t) = top * r(floor(t/150), max(1, T/150)); continuous: r(t, T). */
 double ramp_weight(double top, int64_t t, int64_t total, int continuous);
 
-/* teacher = a*teacher + (1-a)*student over parameters (not buffers), a = min(1 - 1/(t+1), decay). */
+/* teacher = a*teacher + (1-a)*student over parameters, not buffers; a = min(1 - 1/(t+1), decay). */
 void ema_update(struct params *teacher, const struct params *student, int64_t t, double decay);
 
 #endif

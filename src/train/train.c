@@ -6,14 +6,14 @@
  *         end
  *     model.safetensors, a last checkpoint that says "finished"
  *
- * What is due is decided at the top, from the number of steps done, so a run that was killed anywhere
- * comes by the same tops with the same state.
+ * What is due is decided at the top, from the number of steps done, so a run that was killed
+ * anywhere comes by the same tops with the same state.
  *
- * Guards. A step whose loss or gradient is not finite is not applied: running statistics go back to what
- * they were, the step counts as done. Three in a row, or weights that are not finite at an anchor, lead
- * back to the last anchor with half the learning rate; a third time is the end [M01, M02, M04]. Anchors
- * are checkpoints at fixed steps, eight a phase, so this, too, gives the same bits in a run that was
- * killed in between.
+ * Guards. A step whose loss or gradient is not finite is not applied: running statistics go back
+ * to what they were, the step counts as done. Three in a row, or weights that are not finite at an
+ * anchor, lead back to the last anchor with half the learning rate; a third time is the end [M01,
+ * M02, M04]. Anchors are checkpoints at fixed steps, eight a phase, so this, too, gives the same
+ * bits in a run that was killed in between.
  */
 #include "train/train.h"
 
@@ -21,7 +21,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/io.h"
 #include "train/train_int.h"
@@ -35,13 +34,6 @@ enum {
     SAVE_FAILURES = 3     /* in a row until the training is given up [P03] */
 };
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 const struct method *method_find(const char *name)
 {
     for (int i = 0; methods[i]; i++)
@@ -50,57 +42,13 @@ const struct method *method_find(const char *name)
     return NULL;
 }
 
-/* ---- where the loop stands -------------------------------------------------------------------------- */
-
-static const struct phase *phase_of(const struct trainer *t)
-{
-    return &t->own->method->phases[t->phase];
-}
-
-static int64_t phase_steps(const struct trainer *t, int phase)
-{
-    /* the least bit of a share like 0.1 must not cost a step */
-    return (int64_t)ceil(t->own->method->phases[phase].share * (double)t->set->steps - 1e-6);
-}
-
-static int64_t steps_before(const struct trainer *t, int phase)
-{
-    int64_t sum = 0;
-    for (int p = 0; p < phase; p++)
-        sum += phase_steps(t, p);
-    return sum;
-}
-
-static void set_step(struct trainer *t, int64_t step)
-{
-    t->step = step;
-    t->draw = (uint64_t)(steps_before(t, t->phase) + step);
-}
-
-static int phase_trains(const struct trainer *t)
-{
-    const struct turn *turn = phase_of(t)->turns;
-    while (turn->gradients && !turn->model)
-        turn++;
-    return turn->gradients != NULL;
-}
+/* ---- where the loop stands ------------------------------------------------------------------- */
 
 static int at_anchor(const struct trainer *t)
 {
     int64_t every = (t->steps + ANCHORS - 1) / ANCHORS;
     every = every < ANCHOR_LEAST ? ANCHOR_LEAST : every;
     return t->step % every == 0 || t->step == t->steps;
-}
-
-static struct train_step describe(const struct trainer *t, double rate)
-{
-    struct train_private *own = t->own;
-    struct train_step s = {.phase = phase_of(t)->name, .phase_number = t->phase, .step = t->step,
-                           .steps = t->steps, .done = (int64_t)t->draw,
-                           .total = steps_before(t, own->n_phases), .rate = rate,
-                           .seconds = seconds_now() - own->started, .notes = t->notes,
-                           .n_notes = t->n_notes};
-    return s;
 }
 
 static void tell_resumed(const struct trainer *t)
@@ -116,7 +64,7 @@ static int stop_asked(const struct trainer *t)
     return l->stop && l->stop(l->arg);
 }
 
-/* ---- checkpoints -------------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* A failed write is told and forgotten until it is the third in a row [P03]. */
 static int save(struct trainer *t, int is_anchor, struct error *e)
@@ -124,7 +72,7 @@ static int save(struct trainer *t, int is_anchor, struct error *e)
     struct train_private *own = t->own;
     own->at.phase = t->phase;
     own->at.step = t->step;
-    own->saved = seconds_now();
+    own->saved = trainer_seconds();
     int result = checkpoint_save(&own->files, t, &own->at, &own->facts, is_anchor, e);
     if (result == 0) {
         own->save_failures = 0;
@@ -143,16 +91,16 @@ static int save_due(const struct trainer *t)
     const struct train_private *own = t->own;
     const struct train_options *o = own->o;
     if (own->saved_draw == (int64_t)t->draw || t->step == t->steps)
-        return 0; /* the end of a phase is followed by a checkpoint of the next, or the last one */
+        return 0; /* the end of a phase is an anchor */
     if (o->checkpoint_every > 0 && t->step % o->checkpoint_every == 0)
         return 1;
-    return o->checkpoint_seconds > 0 && seconds_now() - own->saved >= o->checkpoint_seconds;
+    return o->checkpoint_seconds > 0 && trainer_seconds() - own->saved >= o->checkpoint_seconds;
 }
 
-/* ---- going back ------------------------------------------------------------------------------------------ */
+/* ---- going back ------------------------------------------------------------------------------ */
 
-/* From the last anchor of this phase, with half the rate; -1 with `why` as the error if that was done
- * often enough or cannot be done. */
+/* From the last anchor of this phase, with half the rate; -1 with `why` as the error if that was
+ * done often enough or cannot be done. */
 static int rollback(struct trainer *t, const struct error *why, struct error *e)
 {
     struct train_private *own = t->own;
@@ -172,12 +120,13 @@ static int rollback(struct trainer *t, const struct error *why, struct error *e)
     if (checkpoint_load(t, &f, e) < 0)
         goto out;
     report_line(own->o->report, REPORT_WARNING, NULL, why->id,
-                "%s; going back to step %" PRId64 " with half the learning rate", why->text, at.step);
+                "%s; going back to step %" PRId64 " with half the learning rate", why->text,
+                at.step);
     own->at = at;
     own->at.rollbacks = rollbacks + 1;
     own->at.bad_row = 0;
     trainer_zero_grads(t);
-    set_step(t, at.step);
+    trainer_set_step(t, at.step);
     own->saved_draw = (int64_t)t->draw;
     sampler_seek(own->sampler, (uint64_t)t->step);
     tell_resumed(t);
@@ -187,99 +136,14 @@ out:
     return result;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------------------- */
-
-static double noted(const struct trainer *t, const char *name)
-{
-    for (int i = 0; i < t->n_notes; i++)
-        if (strcmp(t->notes[i].name, name) == 0)
-            return t->notes[i].value;
-    return 0.0;
-}
-
-/* The first noted number that is not finite, "loss" last: it names the term. */
-static const char *bad_term(const struct trainer *t)
-{
-    const char *bad = "loss";
-    for (int i = t->n_notes - 1; i >= 0; i--)
-        if (!isfinite(t->notes[i].value) && strcmp(t->notes[i].name, "loss") != 0)
-            bad = t->notes[i].name;
-    return bad;
-}
-
-/* 0 if the turn may be applied, with the norm of its gradient; else -1 and why. */
-static int guard(struct trainer *t, struct model *m, double *norm, struct error *why)
-{
-    long long step = (long long)t->step + 1;
-    const char *phase = phase_of(t)->name;
-    *norm = m ? optim_grad_norm(m->params) : 0.0;
-    if (isfinite(noted(t, "loss")) && isfinite(*norm))
-        return 0;
-    const char *tensor = m ? trainer_bad_gradient(t, m) : NULL;
-    if (isfinite(noted(t, "loss")))
-        return fail(why, ERR_NUMERIC, "M02", "%s step %lld: the gradient of %s is not finite", phase, step,
-                    tensor ? tensor : "all weights together");
-    return fail(why, ERR_NUMERIC, "M01", "%s step %lld: %s is not finite, first bad gradient: %s", phase,
-                step, bad_term(t), tensor ? tensor : "none");
-}
-
-/* All turns, or those before the first bad one. */
-static int turns(struct trainer *t, double *rate, struct error *why)
-{
-    for (const struct turn *turn = phase_of(t)->turns; turn->gradients; turn++) {
-        struct model *m = turn->model ? trainer_find(t, turn->model) : NULL;
-        double norm;
-        trainer_zero_grads(t);
-        turn->gradients(t);
-        if (guard(t, m, &norm, why) < 0)
-            return -1;
-        if (!m)
-            continue;
-        *rate = ldexp(optim_rate(&m->optim->o, t->step, t->steps), -(int)t->own->at.rollbacks);
-        optim_step(m->optim, *rate, optim_clip(norm, t->set->clip));
-        note(t, "gradient", norm);
-    }
-    return 0;
-}
-
-/* 0 also for a step that was not applied; `why` then has a code. */
-static int one_step(struct trainer *t, struct error *why, struct error *e)
-{
-    struct train_private *own = t->own;
-    const struct train_listener *l = &own->o->listen;
-    double rate = 0.0;
-    *why = (struct error){.code = ERR_NONE};
-    t->n_notes = 0;
-    batches_next(t);
-    trainer_keep_buffers(t);
-    int good = turns(t, &rate, why) == 0;
-    if (good) {
-        if (phase_of(t)->after)
-            phase_of(t)->after(t);
-        own->at.bad_row = 0;
-        own->at.updates += phase_trains(t);
-    } else {
-        trainer_restore_buffers(t);
-        trainer_zero_grads(t);
-        own->at.bad_row++;
-        report_line(own->o->report, REPORT_WARNING, NULL, why->id, "%s; step not applied", why->text);
-    }
-    if (device_check(t->dev, e) < 0)
-        return -1;
-    set_step(t, t->step + 1);
-    struct train_step s = describe(t, rate);
-    if (l->step)
-        l->step(l->arg, &s);
-    return 0;
-}
-
-/* ---- validation ---------------------------------------------------------------------------------------------- */
+/* ---- validation ------------------------------------------------------------------------------ */
 
 static int validation_due(const struct trainer *t)
 {
     const struct train_private *own = t->own;
     const struct train_options *o = own->o;
-    if (!o->val || o->val->n_cases == 0 || own->at.validated == (int64_t)t->draw || !phase_trains(t))
+    if (!o->val || o->val->n_cases == 0 || own->at.validated == (int64_t)t->draw ||
+        !trainer_trains(t))
         return 0;
     int64_t every = t->set->val_every;
     return every > 0 ? t->step > 0 && (t->step % every == 0 || t->step == t->steps)
@@ -299,7 +163,7 @@ static int validate_target(struct trainer *t, struct error *e)
         return -1;
     own->at.validated = (int64_t)t->draw;
     own->at.dice = v.dice;
-    struct train_step s = describe(t, 0.0);
+    struct train_step s = trainer_describe(t, 0.0);
     if (l->validated)
         l->validated(l->arg, &s, v.dice, v.per_class, v.n);
     if (isnan(v.dice) || v.dice <= own->at.best) /* a NaN is never the best; best is NaN at first */
@@ -308,19 +172,20 @@ static int validate_target(struct trainer *t, struct error *e)
     return trainer_publish(t, m->name, "best.safetensors", e);
 }
 
-/* ---- phases ------------------------------------------------------------------------------------------------------ */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 static int stopped(struct trainer *t, struct error *e)
 {
     if (t->own->saved_draw != (int64_t)t->draw || t->own->at.validated == (int64_t)t->draw)
-        if (save(t, at_anchor(t), e) < 0)
+        if (save(t, at_anchor(t), e) < 0 || t->own->save_failures > 0)
             return -1;
-    return fail(e, ERR_STOPPED, "P11", "stopped after step %" PRId64 " of %s; --resume goes on from here",
-                t->step, phase_of(t)->name);
+    return fail(e, ERR_STOPPED, "P11",
+                "stopped after step %" PRId64 " of %s; --resume goes on from here", t->step,
+                trainer_phase(t)->name);
 }
 
-/* Validation, checkpoint and stop as they are due here. 1: the state was not fit to be saved, and an
- * earlier one has taken its place. */
+/* Validation, checkpoint and stop as they are due here. 1: the state was not fit to be saved, and
+ * an earlier one has taken its place. */
 static int top_of_step(struct trainer *t, struct error *e)
 {
     struct error why;
@@ -347,7 +212,7 @@ static int run_phase(struct trainer *t, struct error *e)
             continue;
         if (t->step == t->steps)
             return 0;
-        if (one_step(t, &why, e) < 0)
+        if (trainer_step(t, &why, e) < 0)
             return -1;
         if (t->own->at.bad_row >= BAD_STEPS && rollback(t, &why, e) < 0)
             return -1;
@@ -357,11 +222,11 @@ static int run_phase(struct trainer *t, struct error *e)
 /* Tensors of the batch, then whatever the method makes. */
 static int begin_models(struct trainer *t, struct error *e)
 {
-    t->steps = phase_steps(t, t->phase);
-    set_step(t, t->step);
+    t->steps = trainer_phase_steps(t, t->phase);
+    trainer_set_step(t, t->step);
     t->n_states = 0;
     memset(t->own->named, 0, sizeof t->own->named);
-    if (batches_begin(t, e) < 0 || phase_of(t)->begin(t, e) < 0)
+    if (batches_begin(t, e) < 0 || trainer_phase(t)->begin(t, e) < 0)
         return -1;
     return trainer_settle(t, e);
 }
@@ -369,9 +234,9 @@ static int begin_models(struct trainer *t, struct error *e)
 /* Everything a phase needs; from *f if that has tensors, which are then given back. */
 static int begin_phase(struct trainer *t, struct st_file *f, struct error *e)
 {
-    if (t->step > phase_steps(t, t->phase))
-        return fail(e, ERR_BUSY, "K05", "the checkpoint is at step %" PRId64 " of %" PRId64, t->step,
-                    phase_steps(t, t->phase));
+    if (t->step > trainer_phase_steps(t, t->phase))
+        return fail(e, ERR_BUSY, "K05", "the checkpoint is at step %" PRId64 " of %" PRId64,
+                    t->step, trainer_phase_steps(t, t->phase));
     if (begin_models(t, e) < 0 || batches_sample(t, e) < 0)
         return -1;
     if (f->n_tensors == 0)
@@ -388,7 +253,7 @@ static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
 {
     struct train_private *own = t->own;
     for (; t->phase < own->n_phases; t->phase++, t->step = 0) {
-        const struct phase *p = phase_of(t);
+        const struct phase *p = trainer_phase(t);
         if (begin_phase(t, f, e) < 0)
             return -1;
         if (run_phase(t, e) < 0 || (p->end && p->end(t, e) < 0))
@@ -401,7 +266,7 @@ static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
     return 0;
 }
 
-/* ---- a run --------------------------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 /* Half-written files of processes that died: the folder is locked, so nobody is writing them. */
 static int sweep(const char *run, struct error *e)
@@ -410,7 +275,8 @@ static int sweep(const char *run, struct error *e)
     if (io_list(&l, run, e) < 0)
         return -1;
     for (int i = 0; i < l.n; i++)
-        if (text_starts_with(l.entry[i].name, ".falx-") && text_ends_with(l.entry[i].name, ".tmp")) {
+        if (text_starts_with(l.entry[i].name, ".falx-") &&
+            text_ends_with(l.entry[i].name, ".tmp")) {
             char *path = path_join(NULL, run, l.entry[i].name);
             if (path)
                 io->unlink(path);
@@ -444,7 +310,8 @@ static int check_settings(const struct settings *s, const struct case_store *sto
     if (!(s->ema_decay >= 0.0 && s->ema_decay <= 1.0))
         return fail(e, ERR_CONFIG, "C03", "ema-decay %g, expected 0 to 1", s->ema_decay);
     if (store->n_classes < 2 || store->n_classes > VALIDATE_CLASSES)
-        return fail(e, ERR_DATA, "L04", "%d classes, expected 2 to %d", store->n_classes, VALIDATE_CLASSES);
+        return fail(e, ERR_DATA, "L04", "%d classes, expected 2 to %d", store->n_classes,
+                    VALIDATE_CLASSES);
     return 0;
 }
 
@@ -477,10 +344,12 @@ static int find_start(struct trainer *t, struct st_file *f, struct error *e)
     if (found < 0)
         return -1;
     if (found == 0) {
-        report_line(o->report, REPORT_NOTE, o->run, NULL, "no checkpoint: starting from the beginning");
+        report_line(o->report, REPORT_NOTE, o->run, NULL,
+                    "no checkpoint: starting from the beginning");
         return forget_old(o->run, e);
     }
-    if (checkpoint_same(f, &own->facts, o->override, e) < 0 || checkpoint_counters(&own->at, f, e) < 0)
+    if (checkpoint_same(f, &own->facts, o->override, e) < 0 ||
+        checkpoint_counters(&own->at, f, e) < 0)
         return fail_in(e, o->run);
     if (own->at.phase < 0 || own->at.phase >= own->n_phases || own->at.step < 0)
         return fail(e, ERR_BUSY, "K05", "checkpoint: phase %" PRId64 " of %d, step %" PRId64,
@@ -504,7 +373,7 @@ static int trainer_begin(struct trainer *t, const struct train_options *o, struc
 {
     struct train_private *own = t->own;
     own->o = o;
-    own->started = own->saved = seconds_now();
+    own->started = own->saved = trainer_seconds();
     own->saved_draw = -1;
     own->at = (struct counters){.validated = -1, .dice = NAN, .best = NAN};
     t->set = o->settings;
@@ -514,7 +383,8 @@ static int trainer_begin(struct trainer *t, const struct train_options *o, struc
     if (!own->method)
         return fail(e, ERR_CONFIG, "C01", "no method is called \"%.40s\"", o->settings->method);
     while (own->method->phases[own->n_phases].name &&
-           own->method->phases[own->n_phases].stage <= (o->settings->stages > 0 ? o->settings->stages : 99))
+           own->method->phases[own->n_phases].stage <=
+               (o->settings->stages > 0 ? o->settings->stages : 99))
         own->n_phases++;
     t->method_state = mem_alloc(e, 1, own->method->state_bytes);
     if (!t->method_state || check_settings(t->set, t->store, e) < 0)
@@ -538,7 +408,7 @@ static void trainer_end(struct trainer *t)
     mem_free(t);
 }
 
-/* The model first: a run is finished when its last checkpoint says so, and that one comes after it. */
+/* The model first: a run is finished when its last checkpoint says so. */
 static int finish(struct trainer *t, struct error *e)
 {
     struct train_private *own = t->own;
@@ -571,7 +441,7 @@ out:
     return result;
 }
 
-/* ---- before a run ------------------------------------------------------------------------------- */
+/* ---- before a run ---------------------------------------------------------------------------- */
 
 static size_t model_bytes(const struct model *m)
 {
@@ -583,8 +453,8 @@ static size_t model_bytes(const struct model *m)
 }
 
 /* Plans every phase for real and counts: memory that is not touched costs nothing. */
-int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels, int classes,
-                 struct error *e)
+int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,
+                 int classes, struct error *e)
 {
     const struct case_store store = {.channels = channels, .n_classes = classes};
     const struct train_options o = {.settings = s, .store = &store, .dev = dev};

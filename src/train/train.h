@@ -2,11 +2,13 @@
  *
  *     prepared cases -> case_store -> sampler -> [ turns -> update -> after ] x steps -> run folder
  *
- * Run folder: run.json (settings, versions, data hashes), metrics.sqlite, log.txt, checkpoint-a/b.safetensors
- * (two generations, written in turn), model.safetensors best.safetensors (if validated), and what phases publish.
+ * Run folder: run.json (settings, versions, data hashes), metrics.sqlite, log.txt,
+ * checkpoint-a/b.safetensors (two generations, written in turn), model.safetensors,
+ * best.safetensors (if validated), and what phases publish.
  *
- * Interrupted anywhere, a run continues to the same bits: everything is a function of (settings, data,
- * step) and of what the checkpoint holds. Numbers that are not finite stop a step, not a run [M01, M02].
+ * Interrupted anywhere, a run continues to the same bits: everything is a function of (settings,
+ * data, step) and of what the checkpoint holds. Numbers that are not finite stop a step, not a run
+ * [M01, M02].
  */
 #ifndef FALX_TRAIN_H
 #define FALX_TRAIN_H
@@ -27,12 +29,13 @@ struct train_step {          /* handed to the listener after every step */
 
 struct train_listener {      /* all members may be NULL */
     void *arg;
-    /* On resume and after a rollback: so many steps of that phase are done; what was noted of later ones
-     * is void, they come again. */
+    /* On resume and after a rollback: so many steps of that phase are done; what was noted of
+     * later ones is void, they come again. */
     void (*resumed)(void *arg, int phase_number, int64_t step);
     void (*step)(void *arg, const struct train_step *s);
     /* dice is NaN if it could not be measured */
-    void (*validated)(void *arg, const struct train_step *s, double dice, const double *per_class, int n);
+    void (*validated)(void *arg, const struct train_step *s, double dice, const double *per_class,
+                      int n);
     int (*stop)(void *arg);  /* 1: checkpoint now and return ERR_STOPPED */
 };
 
@@ -46,7 +49,7 @@ struct train_options {
     double checkpoint_seconds;       /* 300 */
     int resume;
     uint64_t data_hash;              /* of the cases and labels in use; a resume must agree [K05] */
-    const char *version;             /* of the program, which a resume must agree on [P22]; may be NULL */
+    const char *version; /* of the program, which a resume must agree on [P22]; may be NULL */
     const char *override;            /* keys that a resume may change: "steps,lr"; may be NULL */
     int sampler_threads;
     struct report *report;
@@ -59,9 +62,9 @@ struct train_result {
 };
 
 int train_run(struct train_result *out, const struct train_options *o, struct error *e);
-/* Bytes a training with these settings will need at its peak for models, plans and batches; store, ring
- * and the arrays of losses are left out. */
-int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels, int classes,
-                 struct error *e);
+/* Bytes a training with these settings will need at its peak for models, plans and batches; store,
+ * ring and the arrays of losses are left out. */
+int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,
+                 int classes, struct error *e);
 
 #endif

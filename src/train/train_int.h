@@ -1,7 +1,8 @@
 /* train_int.h - what the files of the loop share; methods do not include it.
  *
- *     train.c     phases, steps, guards          trainer.c    models, states, notes: what methods call
- *     batches.c   sampler -> device              validate.c   whole volumes      checkpoint.c   files
+ *     train.c     runs, phases, rollbacks     step.c         one step and its guards
+ *     trainer.c   what methods call           batches.c      sampler -> device
+ *     validate.c  whole volumes               checkpoint.c   files
  */
 #ifndef FALX_TRAIN_INT_H
 #define FALX_TRAIN_INT_H
@@ -13,11 +14,11 @@ struct train_private {
     const struct train_options *o;
     const struct method *method;
     int n_phases;                    /* that the settings ask for */
-    struct counters at;              /* phase and step are those of struct trainer, set when saving */
+    struct counters at; /* phase and step are those of struct trainer, set when saving */
     struct run_facts facts;
     struct checkpoint_files files;
     int save_failures;               /* in a row [P03] */
-    double started, saved;           /* seconds of the monotonic clock: this process, last checkpoint */
+    double started, saved; /* seconds of the monotonic clock: this process, last checkpoint */
     int64_t saved_draw;              /* steps done (all phases) at that checkpoint; -1: none */
 
     struct sampler *sampler;         /* of this phase */
@@ -26,6 +27,17 @@ struct train_private {
     float *buffers[TRAIN_MODELS];    /* running statistics before the step, device */
     int64_t batches[TRAIN_MODELS];
 };
+
+/* step.c: where the loop stands ... */
+const struct phase *trainer_phase(const struct trainer *t);
+int64_t trainer_phase_steps(const struct trainer *t, int phase);
+int64_t trainer_steps_before(const struct trainer *t, int phase); /* of the phases before it */
+void trainer_set_step(struct trainer *t, int64_t step);           /* and draw */
+int trainer_trains(const struct trainer *t); /* 1: this phase updates a model */
+struct train_step trainer_describe(const struct trainer *t, double rate);
+double trainer_seconds(void);                                     /* of the monotonic clock */
+/* ... and the next step. 0 also for one that was not applied; *why then has a code. */
+int trainer_step(struct trainer *t, struct error *why, struct error *e);
 
 /* trainer.c */
 void trainer_free_models(struct trainer *t);

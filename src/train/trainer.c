@@ -1,7 +1,7 @@
 /* trainer.c - the models, states and notes of a training: what the functions of a method call.
  *
- * A model keeps its place in trainer.models as long as it lives, so pointers to it stay good; a dropped
- * one leaves an unnamed place behind, which the next new model takes.
+ * A model keeps its place in trainer.models as long as it lives, so pointers to it stay good; a
+ * dropped one leaves an unnamed place behind, which the next new model takes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "net/model_file.h"
 #include "train/train_int.h"
 
-/* ---- models -------------------------------------------------------------------------------------- */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 static void model_clear(struct trainer *t, struct model *m)
 {
@@ -31,8 +31,9 @@ struct model *trainer_find(struct trainer *t, const char *name)
     return NULL;
 }
 
-static struct model *model_new(struct trainer *t, const char *name, const struct net_definition *def,
-                               enum params_grad grad, struct error *e)
+static struct model *model_new(struct trainer *t, const char *name,
+                               const struct net_definition *def, enum params_grad grad,
+                               struct error *e)
 {
     int place = 0;
     while (place < t->n_models && t->models[place].name[0])
@@ -52,10 +53,14 @@ static int model_optim(struct trainer *t, struct model *m, struct error *e)
 {
     const struct settings *s = t->set;
     struct params *p = m->params;
-    struct optim_options o = {
-        .kind = (enum optim_kind)s->optimizer, .schedule = (enum optim_schedule)s->schedule, .lr = s->lr,
-        .momentum = s->momentum, .weight_decay = s->weight_decay, .clip = s->clip,
-        .beta2 = 0.999, .epsilon = 1e-8}; /* Adam's authors' */
+    struct optim_options o = {.kind = (enum optim_kind)s->optimizer,
+                              .schedule = (enum optim_schedule)s->schedule,
+                              .lr = s->lr,
+                              .momentum = s->momentum,
+                              .weight_decay = s->weight_decay,
+                              .clip = s->clip,
+                              .beta2 = 0.999,
+                              .epsilon = 1e-8}; /* Adam's authors' */
     if (!p->grad)
         p->grad = t->dev->ops->alloc(t->dev, (size_t)p->trainable_count * sizeof(float));
     return device_check(t->dev, e) < 0 ? -1 : optim_new(&m->optim, p, &o, e);
@@ -123,13 +128,14 @@ int trainer_settle(struct trainer *t, struct error *e)
             model_clear(t, m);
         if (!m->name[0] || t->own->buffers[i] || buffer_count(m->params) == 0)
             continue;
-        t->own->buffers[i] = t->dev->ops->alloc(t->dev, (size_t)buffer_count(m->params) * sizeof(float));
+        t->own->buffers[i] =
+            t->dev->ops->alloc(t->dev, (size_t)buffer_count(m->params) * sizeof(float));
     }
     CHECK(t->target >= 0 && t->target < t->n_models && t->models[t->target].name[0]);
     return device_check(t->dev, e);
 }
 
-/* ---- around a step --------------------------------------------------------------------------------- */
+/* ---- around a step --------------------------------------------------------------------------- */
 
 void trainer_keep_buffers(struct trainer *t)
 {
@@ -174,7 +180,8 @@ const char *trainer_bad_gradient(struct trainer *t, const struct model *m)
         const struct param *q = &p->list[k];
         for (int64_t at = 0; p->touched[k] && at < q->count; at += CHUNK) {
             int64_t n = q->count - at < CHUNK ? q->count - at : CHUNK;
-            t->dev->ops->download(t->dev, chunk, p->grad + q->offset + at, (size_t)n * sizeof *chunk);
+            t->dev->ops->download(t->dev, chunk, p->grad + q->offset + at,
+                                  (size_t)n * sizeof *chunk);
             for (int64_t i = 0; i < n; i++)
                 if (!isfinite(chunk[i]))
                     return q->name;
@@ -183,7 +190,7 @@ const char *trainer_bad_gradient(struct trainer *t, const struct model *m)
     return NULL;
 }
 
-/* ---- states, notes, files ---------------------------------------------------------------------------- */
+/* ---- states, notes, files -------------------------------------------------------------------- */
 
 int trainer_state(struct trainer *t, const char *name, void *data, size_t bytes, struct error *e)
 {
@@ -208,31 +215,13 @@ void note(struct trainer *t, const char *name, double value)
     t->notes[i].value = value;
 }
 
-/* [M04] */
-static int check_finite(const struct params *p, struct error *e)
-{
-    enum { CHUNK = 4096 };
-    float chunk[CHUNK];
-    for (int k = 0; k < p->n; k++) {
-        const struct param *q = &p->list[k];
-        for (int64_t at = 0; at < q->count; at += CHUNK) {
-            int64_t n = q->count - at < CHUNK ? q->count - at : CHUNK;
-            p->dev->ops->download(p->dev, chunk, p->value + q->offset + at, (size_t)n * sizeof *chunk);
-            for (int64_t i = 0; i < n; i++)
-                if (!isfinite(chunk[i]))
-                    return fail(e, ERR_NUMERIC, "M04", "%s is not finite at %lld: not written", q->name,
-                                (long long)(at + i));
-        }
-    }
-    return 0;
-}
-
+/* model_write refuses weights that are not finite [M04]. */
 int trainer_publish(struct trainer *t, const char *model, const char *file, struct error *e)
 {
     struct model *m = trainer_find(t, model);
     CHECK(m);
     char *path = path_join(e, t->own->o->run, file);
-    int result = path && check_finite(m->params, e) == 0 ? model_write(path, m->params, &m->def, e) : -1;
+    int result = path ? model_write(path, m->params, &m->def, e) : -1;
     mem_free(path);
     return result;
 }

@@ -1,5 +1,5 @@
-/* validate.c - see validate.h. Windows, weights and reassembly are those of prediction (predict.h), on the
- * grid of the prepared cases.
+/* validate.c - see validate.h. Windows, weights and reassembly are those of prediction
+ * (predict.h), on the grid of the prepared cases.
  */
 #include "train/validate.h"
 
@@ -8,7 +8,8 @@
 
 #include "predict/predict.h"
 
-void validate_dice(double *dice, int n, const label_t *truth, const label_t *prediction, size_t voxels)
+void validate_dice(double *dice, int n, const label_t *truth, const label_t *prediction,
+                   size_t voxels)
 {
     int64_t sizes[VALIDATE_CLASSES] = {0}, both[VALIDATE_CLASSES] = {0};
     CHECK(n < VALIDATE_CLASSES);

@@ -11,7 +11,8 @@ enum { VALIDATE_CLASSES = 256 };
 
 struct validation {
     double dice;                        /* NaN: defined nowhere [M05] */
-    double per_class[VALIDATE_CLASSES]; /* [k] is class k + 1, mean over the cases where it is defined */
+    double per_class
+        [VALIDATE_CLASSES]; /* [k] is class k + 1, mean over the cases where it is defined */
     int n;                              /* foreground classes */
     int undefined;                      /* (case, class) pairs absent from truth and prediction */
 };
@@ -27,8 +28,9 @@ int validate(struct validation *out, struct device *dev, struct params *p,
              const struct net_definition *def, const struct case_store *cases,
              const struct validate_options *o, struct error *e);
 
-/* Voxels of every class in truth, prediction and both -> Dice of class 1 .. n into dice[0 .. n-1]; NaN
- * where a class is in neither. */
-void validate_dice(double *dice, int n, const label_t *truth, const label_t *prediction, size_t voxels);
+/* Voxels of every class in truth, prediction and both -> Dice of class 1 .. n into dice[0 .. n-1];
+ * NaN where a class is in neither. */
+void validate_dice(double *dice, int n, const label_t *truth, const label_t *prediction,
+                   size_t voxels);
 
 #endif

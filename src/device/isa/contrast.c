@@ -66,10 +66,10 @@ INLINE vec all(float x)
     return x - (vec){0}; /* x + 0 would be an addition: it turns -0 into 0 */
 }
 
-/* 2^x for x <= 127, relative error 1e-7; exactly 0 for x <= -64, where it no longer counts beside the
- * largest, and where products with it would be denormal and slow; what is not a number stays so.
- * Adding 1.5 * 2^23 leaves round(x) in the low bits; the polynomial is fitted to 2^f over |f| <= 1/2
- * for the least relative error. */
+/* 2^x for x <= 127, relative error 1e-7; exactly 0 for x <= -64, where it no longer counts beside
+ * the largest, and where products with it would be denormal and slow; what is not a number stays
+ * so. Adding 1.5 * 2^23 leaves round(x) in the low bits; the polynomial is fitted to 2^f over |f|
+ * <= 1/2 for the least relative error. */
 INLINE vec exp2_vec(vec x)
 {
     const vec magic = all(12582912.0f);

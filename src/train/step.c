@@ -1,0 +1,149 @@
+/* step.c - where the loop stands, and one step of it: batch, turns, guard, update.
+ *
+ *     keep statistics -> turns { zero, gradients, guard, clip, update } -> after -> listener
+ *
+ * A turn whose loss or gradient is not finite ends the step: the statistics go back to what they
+ * were, gradients are thrown away, nothing is averaged [M01, M02, M10].
+ */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/train_int.h"
+
+double trainer_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const struct phase *trainer_phase(const struct trainer *t)
+{
+    return &t->own->method->phases[t->phase];
+}
+
+int64_t trainer_phase_steps(const struct trainer *t, int phase)
+{
+    /* the least bit of a share like 0.1 must not cost a step */
+    return (int64_t)ceil(t->own->method->phases[phase].share * (double)t->set->steps - 1e-6);
+}
+
+int64_t trainer_steps_before(const struct trainer *t, int phase)
+{
+    int64_t sum = 0;
+    for (int p = 0; p < phase; p++)
+        sum += trainer_phase_steps(t, p);
+    return sum;
+}
+
+void trainer_set_step(struct trainer *t, int64_t step)
+{
+    t->step = step;
+    t->draw = (uint64_t)(trainer_steps_before(t, t->phase) + step);
+}
+
+int trainer_trains(const struct trainer *t)
+{
+    const struct turn *turn = trainer_phase(t)->turns;
+    while (turn->gradients && !turn->model)
+        turn++;
+    return turn->gradients != NULL;
+}
+
+struct train_step trainer_describe(const struct trainer *t, double rate)
+{
+    struct train_private *own = t->own;
+    struct train_step s = {.phase = trainer_phase(t)->name, .phase_number = t->phase,
+                           .step = t->step, .steps = t->steps, .done = (int64_t)t->draw,
+                           .total = trainer_steps_before(t, own->n_phases), .rate = rate,
+                           .seconds = trainer_seconds() - own->started, .notes = t->notes,
+                           .n_notes = t->n_notes};
+    return s;
+}
+
+/* ---- one step -------------------------------------------------------------------------------- */
+
+static double noted(const struct trainer *t, const char *name)
+{
+    for (int i = 0; i < t->n_notes; i++)
+        if (strcmp(t->notes[i].name, name) == 0)
+            return t->notes[i].value;
+    return 0.0;
+}
+
+/* The first noted number that is not finite, "loss" last: it names the term. */
+static const char *bad_term(const struct trainer *t)
+{
+    const char *bad = "loss";
+    for (int i = t->n_notes - 1; i >= 0; i--)
+        if (!isfinite(t->notes[i].value) && strcmp(t->notes[i].name, "loss") != 0)
+            bad = t->notes[i].name;
+    return bad;
+}
+
+/* 0 if the turn may be applied, with the norm of its gradient; else -1 and why. */
+static int guard(struct trainer *t, struct model *m, double *norm, struct error *why)
+{
+    long long step = (long long)t->step + 1;
+    const char *phase = trainer_phase(t)->name;
+    *norm = m ? optim_grad_norm(m->params) : 0.0;
+    if (isfinite(noted(t, "loss")) && isfinite(*norm))
+        return 0;
+    const char *tensor = m ? trainer_bad_gradient(t, m) : NULL;
+    if (isfinite(noted(t, "loss")))
+        return fail(why, ERR_NUMERIC, "M02", "%s step %lld: the gradient of %s is not finite",
+                    phase, step, tensor ? tensor : "all weights together");
+    return fail(why, ERR_NUMERIC, "M01", "%s step %lld: %s is not finite, first bad gradient: %s",
+                phase, step, bad_term(t), tensor ? tensor : "none");
+}
+
+/* All turns, or those before the first bad one. */
+static int turns(struct trainer *t, double *rate, struct error *why)
+{
+    for (const struct turn *turn = trainer_phase(t)->turns; turn->gradients; turn++) {
+        struct model *m = turn->model ? trainer_find(t, turn->model) : NULL;
+        double norm;
+        trainer_zero_grads(t);
+        turn->gradients(t);
+        if (guard(t, m, &norm, why) < 0)
+            return -1;
+        if (!m)
+            continue;
+        *rate = ldexp(optim_rate(&m->optim->o, t->step, t->steps), -(int)t->own->at.rollbacks);
+        optim_step(m->optim, *rate, optim_clip(norm, t->set->clip));
+        note(t, "gradient", norm);
+    }
+    return 0;
+}
+
+int trainer_step(struct trainer *t, struct error *why, struct error *e)
+{
+    struct train_private *own = t->own;
+    const struct train_listener *l = &own->o->listen;
+    double rate = 0.0;
+    *why = (struct error){.code = ERR_NONE};
+    t->n_notes = 0;
+    batches_next(t);
+    trainer_keep_buffers(t);
+    int good = turns(t, &rate, why) == 0;
+    if (good) {
+        if (trainer_phase(t)->after)
+            trainer_phase(t)->after(t);
+        own->at.bad_row = 0;
+        own->at.updates += trainer_trains(t);
+    } else {
+        trainer_restore_buffers(t);
+        trainer_zero_grads(t);
+        own->at.bad_row++;
+        report_line(own->o->report, REPORT_WARNING, NULL, why->id, "%s; step not applied",
+                    why->text);
+    }
+    if (device_check(t->dev, e) < 0)
+        return -1;
+    trainer_set_step(t, t->step + 1);
+    struct train_step s = trainer_describe(t, rate);
+    if (l->step)
+        l->step(l->arg, &s);
+    return 0;
+}

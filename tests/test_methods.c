@@ -1,0 +1,199 @@
+/* test_methods.c - every method as a whole: the same training in PyTorch, and whether it learns.
+ *
+ * Golden runs: tools/golden_aua.py trains in PyTorch, in double, with the settings and cases that
+ * tests/golden/aua.h names and falx's random numbers; here the real loop does it in float32. Every
+ * number noted in every step must agree within 1e-4 (1 + |number|), and so must the prototypes at
+ * the end. FALX_TEST_MARGINS=1 in the environment prints the largest differences.
+ *
+ * Learning: a bright ball in noise, a few dozen steps, and the Dice of the model that a run would
+ * be judged by.
+ */
+#include <math.h>
+
+#include "base/rng.h"
+#include "test.h"
+#include "train/checkpoint.h"
+#include "train/loss.h"
+#include "train/train.h"
+
+#include "golden/aua.h"
+
+static struct device *dev;
+
+static int open_device(void **state)
+{
+    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};
+    return test_folder_make(state) < 0 ? -1 : device_open(&dev, &o, NULL);
+}
+
+static int close_device(void **state)
+{
+    device_close(dev);
+    return test_folder_remove(state);
+}
+
+static void fresh_run(void)
+{
+    io_remove_tree("run");
+    assert_int_equal(io->mkdir("run", 0777), 0);
+}
+
+/* ---- the cases of golden runs ---------------------------------------------------------------- */
+
+static int golden_label(const int at[3], const int centre[3], int i, int classes)
+{
+    int square = 0;
+    for (int a = 0; a < 3; a++)
+        square += (at[a] - centre[a]) * (at[a] - centre[a]);
+    if (square > 20 + 5 * (i % 4))
+        return 0;
+    return classes == 3 && at[2] > centre[2] ? 2 : 1;
+}
+
+/* The same lines as make_case() of tools/golden_aua.py. */
+static void golden_case(struct case_store *s, int i, const struct golden_run *g)
+{
+    struct error e;
+    int dims[3], centre[3];
+    char name[16];
+    for (int a = 0; a < 3; a++) {
+        dims[a] = (int)g->set.patch[a] + 1 + (i + a) % 3 - (i % 4 == 3 ? 2 : 0);
+        centre[a] = dims[a] / 2 + (i * (a + 2)) % 5 - 2;
+    }
+    snprintf(name, sizeof name, "case%d", i);
+    struct stored_case *c = case_store_add(s, name, dims,
+                                           i < g->labeled ? CASE_LABELED : CASE_UNLABELED, &e);
+    assert_non_null(c);
+    struct rng r = rng_start(77, (uint64_t)i, RNG_TEST, 0);
+    for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++) {
+        int at[3] = {v / dims[2] / dims[1], v / dims[2] % dims[1], v % dims[2]};
+        int label = golden_label(at, centre, i, g->classes);
+        for (int t = 0; t < g->channels; t++)
+            c->image[v * g->channels + t] = (rng_uniform(&r) - 0.5f) + 0.5f * (float)label;
+        if (c->label)
+            c->label[v] = (label_t)label;
+        if (c->mask)
+            c->mask[v] = (at[2] + 2 * at[1] + i) % 5 != 0;
+    }
+}
+
+static void golden_cases(struct case_store *s, const struct golden_run *g)
+{
+    *s = (struct case_store){.channels = g->channels, .n_classes = g->classes,
+                             .has_mask = g->has_mask};
+    for (int i = 0; i < g->labeled + g->unlabeled; i++)
+        golden_case(s, i, g);
+}
+
+/* ---- comparing --------------------------------------------------------------------------------- */
+
+/* |got - want| / (1 + |want|); the bar is 1e-4. */
+static const double BAR = 1e-4;
+
+struct comparison {
+    const struct golden_run *run;
+    int compared, bad;
+    struct margin {
+        char name[24];
+        double most;
+    } margin[24];
+    int n_margins;
+};
+
+static void compare(struct comparison *c, const char *what, const char *name, double got, double want)
+{
+    double off = fabs(got - want) / (1 + fabs(want));
+    int k = 0;
+    while (k < c->n_margins && strcmp(c->margin[k].name, name) != 0)
+        k++;
+    if (k == c->n_margins)
+        snprintf(c->margin[c->n_margins++].name, sizeof c->margin[0].name, "%s", name);
+    c->margin[k].most = !(off <= c->margin[k].most) ? off : c->margin[k].most;
+    c->compared++;
+    if (off <= BAR)
+        return;
+    if (c->bad++ < 10)
+        print_error("%s, %s: %s is %.9g, not %.9g\n", c->run->name, what, name, got, want);
+}
+
+static const struct golden_note *golden_find(const struct golden_run *g, int phase, int64_t step,
+                                             const char *name)
+{
+    for (int i = 0; i < g->n_notes; i++)
+        if (g->notes[i].phase == phase && g->notes[i].step == step &&
+            strcmp(g->notes[i].name, name) == 0)
+            return &g->notes[i];
+    return NULL;
+}
+
+static void on_golden_step(void *arg, const struct train_step *s)
+{
+    struct comparison *c = arg;
+    char what[64];
+    snprintf(what, sizeof what, "%s step %d", s->phase, (int)s->step);
+    for (int i = 0; i < s->n_notes; i++) {
+        const char *name = s->notes[i].name;
+        const struct golden_note *want = golden_find(c->run, s->phase_number, s->step - 1, name);
+        if (!want)
+            test_fail("%s, %s: no golden %s", c->run->name, what, name);
+        compare(c, what, name, s->notes[i].value, want->value);
+    }
+}
+
+/* Counts, means, then covariances: by row if they are full, else their diagonals. */
+static void compare_prototypes(struct comparison *c, const double *want)
+{
+    static struct prototypes p;
+    struct error e;
+    struct st_file f;
+    struct checkpoint_files files;
+    assert_int_equal(checkpoint_open(&f, &files, "run", NULL, &e), 1);
+    const struct st_tensor *t = st_find(&f, "state/prototypes");
+    assert_non_null(t);
+    assert_int_equal(t->bytes, sizeof p);
+    memcpy(&p, t->data, sizeof p);
+    st_free(&f);
+    assert_int_equal(p.classes, c->run->classes);
+    for (int k = 0; k < p.classes; k++)
+        compare(c, "prototypes", "proto count", p.count[k], *want++);
+    for (int k = 0; k < p.classes; k++)
+        for (int a = 0; a < PROTO_DIMS; a++)
+            compare(c, "prototypes", "proto mean", p.mean[k][a], *want++);
+    for (int k = 0; k < p.classes; k++)
+        for (int a = 0; a < PROTO_DIMS; a++)
+            for (int b = p.full ? 0 : a; b < (p.full ? PROTO_DIMS : a + 1); b++)
+                compare(c, "prototypes", "proto covariance", p.cov[k][a][b], *want++);
+}
+
+static void golden_run(const char *name)
+{
+    struct comparison c = {.run = NULL};
+    struct case_store store;
+    struct train_result r;
+    struct error e;
+    for (size_t i = 0; i < sizeof golden_runs / sizeof golden_runs[0]; i++)
+        if (strcmp(golden_runs[i].name, name) == 0)
+            c.run = &golden_runs[i];
+    assert_non_null(c.run);
+    golden_cases(&store, c.run);
+    fresh_run();
+    struct train_options o = {.run = "run", .settings = &c.run->set, .store = &store, .dev = dev,
+                              .listen = {.arg = &c, .step = on_golden_step}};
+    assert_ok(train_run(&r, &o, &e), e);
+    assert_int_equal(c.compared, c.run->n_notes);
+    if (c.run->prototypes)
+        compare_prototypes(&c, c.run->prototypes);
+    for (int k = 0; getenv("FALX_TEST_MARGINS") && k < c.n_margins; k++)
+        print_message("%-16s %-18s %.1e of 1e-4\n", name, c.margin[k].name, c.margin[k].most);
+    case_store_free(&store);
+    if (c.bad)
+        test_fail("%s: %d of %d numbers are off", name, c.bad, c.compared);
+}
+
+#define GOLDEN(name)                                                                               \
+    static void golden_##name(void **state)                                                        \
+    {                                                                                              \
+        (void)state;                                                                               \
+        golden_run(#name);                                                                         \
+    }
+GOLDEN(two_classes)
