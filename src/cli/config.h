@@ -60,6 +60,7 @@ struct config {
     char *device;      /* auto|cpu */
     int precision;     /* enum precision: auto|f32|bf16 */
     int resume;
+    char *override;    /* --override KEY: a setting that may differ from the checkpoint's */
     char *recipe;      /* how raw scans are prepared; auto: by preset and layout */
     char *cache;       /* folder of prepared scans; NULL: inside the run folder */
     char *val;         /* --val N|LIST: labelled cases kept for validation; NULL: none */

@@ -6,7 +6,9 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/options.h"
@@ -55,6 +57,27 @@ static int find_verb(enum verb *out, const char *name, struct error *e)
     return fail_in(e, name);
 }
 
+/* The voxel loops of many classes and samples keep some 300 KiB of arrays on the stack of every thread; where
+ * `ulimit -s` gives less than a megabyte, main's is raised and other threads get theirs by attribute [P15]. */
+static int ensure_stack(struct error *e)
+{
+    enum { NEEDED = 1 << 20 };
+    struct rlimit limit;
+    pthread_attr_t attr;
+    if (getrlimit(RLIMIT_STACK, &limit) < 0 || limit.rlim_cur >= NEEDED)
+        return 0;
+    limit.rlim_cur = NEEDED;
+    limit.rlim_max = limit.rlim_max < NEEDED ? NEEDED : limit.rlim_max;
+    if (setrlimit(RLIMIT_STACK, &limit) < 0)
+        return fail(e, ERR_SYSTEM, "P15", "a stack of at least 1 MiB is needed (ulimit -s)");
+    if (pthread_attr_init(&attr) == 0) {
+        if (pthread_attr_setstacksize(&attr, NEEDED) == 0)
+            pthread_setattr_default_np(&attr);
+        pthread_attr_destroy(&attr);
+    }
+    return 0;
+}
+
 static int run_verb(const char *name, int argc, char **argv)
 {
     struct error e = {.code = ERR_NONE};
@@ -73,8 +96,9 @@ static int run_verb(const char *name, int argc, char **argv)
         if (c.seed_drawn)
             report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "seed %lld drawn",
                         (long long)c.set.seed);
+        int computes = verb == VERB_TRAIN || verb == VERB_PREDICT || verb == VERB_PSEUDO || verb == VERB_BENCH;
         stop_watch(verb);
-        code = verb_functions[verb](&c);
+        code = computes && ensure_stack(&e) < 0 ? complain(&e) : verb_functions[verb](&c);
     }
     config_free(&c);
     return code;

@@ -64,6 +64,7 @@ void stop_watch(enum verb verb)
     }
     if (verb == VERB_TRAIN)
         signal(SIGPIPE, SIG_IGN); /* a log piped to `head` must not end a run */
+    signal(SIGXFSZ, SIG_IGN);     /* a write past `ulimit -f` fails like one on a full disk [P15] */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);

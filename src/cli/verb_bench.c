@@ -28,6 +28,7 @@ struct bench {
     struct volume image, label; /* int16 and uint8 */
     label_t *truth, *prediction;
     char *folder;
+    char *copied; /* two halves of the memory benchmark */
     struct case_store store;
     struct sampler *sampler;
     const struct augment_options *sampler_augment; /* what it was made with */
@@ -50,13 +51,16 @@ struct row {
 
 static int copy_once(struct bench *b, const struct row *r, struct error *e)
 {
-    static char from[64 << 20], to[sizeof from]; /* well beyond any cache */
-    (void)r, (void)e;
-    if (from[0] == 0) /* pages never written to are all one page of zeros */
-        memset(from, 1, sizeof from);
-    memcpy(to, from, sizeof to);
-    from[0] = (char)(to[sizeof to - 1] | 1); /* the copy is used */
-    b->bytes = sizeof to;
+    enum { BYTES = 64 << 20 }; /* well beyond any cache */
+    (void)r;
+    if (!b->copied) {
+        if (!(b->copied = mem_alloc(e, 2, BYTES)))
+            return -1;
+        memset(b->copied, 1, BYTES); /* pages never written to are all one page of zeros */
+    }
+    memcpy(b->copied + BYTES, b->copied, BYTES);
+    b->copied[0] = (char)(b->copied[2 * BYTES - 1] | 1); /* the copy is used */
+    b->bytes = BYTES;
     b->amount = b->bytes / 1e6;
     return 0;
 }
@@ -187,6 +191,7 @@ static void free_input(struct bench *b)
     if (b->folder)
         io_remove_tree(b->folder);
     mem_free(b->folder);
+    mem_free(b->copied);
     volume_free(&b->image);
     volume_free(&b->label);
     mem_free(b->truth);

@@ -38,47 +38,73 @@ static int is_file_output(const struct config *c, const struct dataset *d)
     return d->n_cases == 1 && !io_is_folder(c->output) && volume_can_write(c->output, &ignored) == 0;
 }
 
+/* What is written of a scan, each with what its name ends in. */
+enum { N_OUTPUTS = 4 };
+static const char *const suffixes[N_OUTPUTS] = {"", "_foreground", "_std", "_entropy"};
+
+static int is_wanted(const struct config *c, int output)
+{
+    return output == 0 || (output == 1 ? c->prob : c->uncertainty);
+}
+
+/* With OUT a file, maps stand beside it. */
+static char *output_path(const struct config *c, const struct dataset *d, const struct data_case *k,
+                         int output, struct error *e)
+{
+    const char *name = path_name(c->output);
+    if (!is_file_output(c, d))
+        return mem_format(e, "%s/%s%s.nii.gz", c->output, k->name, suffixes[output]);
+    if (output == 0)
+        return mem_string(e, c->output);
+    return mem_format(e, "%.*s%s.nii.gz", (int)((size_t)(name - c->output) + strcspn(name, ".")), c->output,
+                      suffixes[output]);
+}
+
+/* Even --force does not write a mask over the scan it is made from. */
+static int check_output(const char *path, const struct data_case *k, int force, struct error *e)
+{
+    struct stat a, b;
+    for (int i = 0; i < k->n_images; i++)
+        if (stat(path, &a) == 0 && stat(k->images[i], &b) == 0 && a.st_dev == b.st_dev &&
+            a.st_ino == b.st_ino) {
+            fail(e, ERR_CONFIG, "O01", "this is a scan to predict, and would be replaced");
+            return fail_in(e, path);
+        }
+    return io_check_output(path, force, e);
+}
+
 static int check_outputs(const struct config *c, const struct dataset *d, struct error *e)
 {
-    if (is_file_output(c, d))
-        return io_check_output(c->output, c->force, e);
-    if (io_make_folders(c->output, e) < 0)
+    int is_file = is_file_output(c, d);
+    /* mask.mha for one scan is a file that cannot be written, not a folder */
+    if (!is_file && !io_is_folder(c->input) && !io_is_folder(c->output) && strchr(path_name(c->output), '.'))
+        return volume_can_write(c->output, e);
+    if (!is_file && io_make_folders(c->output, e) < 0)
         return -1;
-    for (int i = 0; i < d->n_cases; i++) {
-        char *path = mem_format(e, "%s/%s.nii.gz", c->output, d->cases[i].name);
-        int result = path ? io_check_output(path, c->force, e) : -1;
+    for (int i = 0; i < d->n_cases; i++)
+        for (int k = 0; k < N_OUTPUTS; k++) {
+            char *path = output_path(c, d, &d->cases[i], k, e);
+            int result = !path ? -1 : is_wanted(c, k) ? check_output(path, &d->cases[i], c->force, e) : 0;
+            mem_free(path);
+            if (result < 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* One scan's files. */
+static int write_outputs(const struct config *c, const struct dataset *d, const struct data_case *k,
+                         const struct scan_result *r, struct error *e)
+{
+    const struct volume *volumes[N_OUTPUTS] = {&r->label, &r->foreground, &r->std, &r->entropy};
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        char *path = output_path(c, d, k, i, e);
+        int result = !path ? -1 : volumes[i]->data ? volume_write(volumes[i], path, e) : 0;
         mem_free(path);
         if (result < 0)
             return -1;
     }
     return 0;
-}
-
-/* One scan's files. With OUT a file, maps stand beside it. */
-static int write_outputs(const struct config *c, const struct dataset *d, const struct data_case *k,
-                         const struct scan_result *r, struct error *e)
-{
-    char *folder, *stem = NULL;
-    int result = -1;
-    if (is_file_output(c, d)) {
-        const char *name = path_name(c->output);
-        folder = path_folder(e, c->output);
-        stem = mem_format(e, "%.*s", (int)strcspn(name, "."), name);
-        result = folder && stem ? volume_write(&r->label, c->output, e) : -1;
-    } else {
-        folder = mem_string(e, c->output);
-        stem = mem_string(e, k->name);
-        result = folder && stem ? predicting_write(&r->label, folder, stem, "", e) : -1;
-    }
-    if (result == 0)
-        result = predicting_write(&r->foreground, folder, stem, "_foreground", e);
-    if (result == 0)
-        result = predicting_write(&r->std, folder, stem, "_std", e);
-    if (result == 0)
-        result = predicting_write(&r->entropy, folder, stem, "_entropy", e);
-    mem_free(folder);
-    mem_free(stem);
-    return result;
 }
 
 static int write_scores(const struct config *c, struct js_out *scores, struct error *e)
@@ -94,7 +120,8 @@ static int write_scores(const struct config *c, struct js_out *scores, struct er
     return result;
 }
 
-static int predict_all(struct predicting *p, const struct config *c, const struct dataset *d,
+/* The score of a lone file is printed with it; *last gets it. */
+static int predict_all(double *last, struct predicting *p, const struct config *c, const struct dataset *d,
                        struct error *e)
 {
     struct js_out scores = {0};
@@ -111,6 +138,7 @@ static int predict_all(struct predicting *p, const struct config *c, const struc
         js_out_text(&scores, "name", d->cases[i].name);
         js_out_real(&scores, "ambiguity", r.ambiguity);
         js_out_close(&scores, '}');
+        *last = r.ambiguity;
         scan_result_free(&r);
         progress_at(line, i + 1);
     }
@@ -128,6 +156,7 @@ int verb_predict(struct config *c)
     struct dataset d = {0};
     struct dataset_options o = {.follow = c->follow, .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
+    double ambiguity = 0.0;
     int result = predicting_open(&p, c, c->uncertainty, &e);
     if (result == 0)
         result = dataset_open_scans(&d, c->input, p.facts.channels, &o, &e);
@@ -140,9 +169,11 @@ int verb_predict(struct config *c)
     if (result == 0)
         result = check_outputs(c, &d, &e);
     if (result == 0)
-        result = predict_all(&p, c, &d, &e);
-    if (result == 0 && !c->quiet)
-        printf("%s: %d mask%s\n", c->output, d.n_cases, d.n_cases == 1 ? "" : "s");
+        result = predict_all(&ambiguity, &p, c, &d, &e);
+    if (result == 0 && !c->quiet) {
+        printf("%s: %d mask%s", c->output, d.n_cases, d.n_cases == 1 ? "" : "s");
+        printf(c->uncertainty && d.n_cases == 1 ? ", ambiguity %.4f\n" : "\n", ambiguity);
+    }
     dataset_free(&d);
     predicting_close(&p);
     return result < 0 ? complain(&e) : 0;

@@ -85,6 +85,29 @@ static int tell(const struct config *c, struct ranked *ranked, int n, struct err
     return result;
 }
 
+static int is_unlabeled(const struct data_case *k)
+{
+    return k->split == SPLIT_TRAIN && !k->label;
+}
+
+/* Every file that will be written, before the first scan is read. */
+static int check_outputs(const struct config *c, const struct dataset *d, const char *const folder[2],
+                         struct error *e)
+{
+    char *list = path_join(e, c->output, "ranking.json");
+    int result = list && io_make_folders(folder[0], e) == 0 && io_make_folders(folder[1], e) == 0
+                     ? io_check_output(list, c->force, e)
+                     : -1;
+    mem_free(list);
+    for (int i = 0; i < 2 * d->n_cases && result == 0; i++) {
+        const struct data_case *k = &d->cases[i / 2];
+        char *path = mem_format(e, "%s/%s.nii.gz", folder[i % 2], k->name);
+        result = !path ? -1 : is_unlabeled(k) ? io_check_output(path, c->force, e) : 0;
+        mem_free(path);
+    }
+    return result;
+}
+
 static int propose_all(struct predicting *p, const struct config *c, const struct dataset *d,
                        struct error *e)
 {
@@ -92,15 +115,14 @@ static int propose_all(struct predicting *p, const struct config *c, const struc
     struct progress *line = progress_begin(c, "proposing", n);
     struct ranked *ranked = mem_alloc(e, (size_t)n, sizeof *ranked);
     char *labels = path_join(e, c->output, "labels"), *sure = path_join(e, c->output, "confidence");
-    char *list = path_join(e, c->output, "ranking.json");
-    if (!ranked || !labels || !sure || !list || io_make_folders(labels, e) < 0 ||
-        io_make_folders(sure, e) < 0 || io_check_output(list, c->force, e) < 0)
+    const char *const folder[2] = {labels, sure};
+    if (!ranked || !labels || !sure || check_outputs(c, d, folder, e) < 0)
         goto out;
     for (int i = 0; i < d->n_cases; i++) {
         const struct data_case *k = &d->cases[i];
-        if (k->split != SPLIT_TRAIN || k->label)
+        if (!is_unlabeled(k))
             continue;
-        if (propose(&ranked[done], p, c, d, k, (const char *const[2]){labels, sure}, e) < 0)
+        if (propose(&ranked[done], p, c, d, k, folder, e) < 0)
             goto out;
         progress_at(line, ++done);
     }
@@ -112,7 +134,6 @@ out:
     mem_free(ranked);
     mem_free(labels);
     mem_free(sure);
-    mem_free(list);
     return result;
 }
 

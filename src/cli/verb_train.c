@@ -89,6 +89,14 @@ static void tell_validation(void *arg, const struct train_step *s, double dice, 
             store_failed(t);
 }
 
+/* Rows of steps that a resume will not repeat must be in the file before their checkpoint is. */
+static void tell_saving(void *arg)
+{
+    struct telling *t = arg;
+    if (t->runs && runs_flush(t->runs, &t->error) < 0)
+        store_failed(t);
+}
+
 /* Adds the seconds of this process to those of the ones that a resumed run had before. */
 static void tell_seconds(struct telling *t, double seconds)
 {
@@ -140,22 +148,31 @@ static int write_run_json(const struct config *c, const struct train_data *d, co
     return result;
 }
 
-/* What the first start found out and a resume must keep: steps of a budget, a drawn seed. */
+/* What the first start found out and a resume must keep: steps of a budget, a drawn seed. What the prepared
+ * scans depend on is compared here, before they are looked at; the rest by the checkpoint [K05]. */
 static int take_recorded(struct config *c, struct error *e)
 {
     struct js *json = NULL;
     char *path = path_join(e, c->output, "run.json");
     int64_t steps = 0, seed = 0;
     int result = path ? js_read_file(&json, path, e) : -1;
-    if (result == 0 && (js_int(&steps, js_get(json, "steps")) < 0 || steps < 1 ||
-                        js_int(&seed, js_get(json, "seed")) < 0 || seed < 0)) {
-        result = fail(e, ERR_DATA, "C01", "steps or seed missing");
+    if (result < 0)
+        goto out;
+    const char *recipe = js_text(js_get(json, "recipe"));
+    if (js_int(&steps, js_get(json, "steps")) < 0 || steps < 1 || js_int(&seed, js_get(json, "seed")) < 0 ||
+        seed < 0 || !recipe)
+        result = fail(e, ERR_DATA, "C01", "steps, seed or recipe missing");
+    else if (!c->seed_drawn && c->set.seed != seed)
+        result = fail(e, ERR_BUSY, "K05", "this run was begun with seed = %lld, not %lld", (long long)seed,
+                      (long long)c->set.seed);
+    else if (strcmp(recipe, c->recipe) != 0)
+        result = fail(e, ERR_BUSY, "K05", "this run was begun with recipe = %.40s, not %s", recipe, c->recipe);
+    if (result < 0)
         fail_in(e, path);
-    }
     if (result == 0 && c->budget)
         c->set.steps = steps;
-    if (result == 0 && c->seed_drawn)
-        c->set.seed = seed;
+    c->set.seed = seed;
+out:
     js_free(json);
     mem_free(path);
     return result;
@@ -188,7 +205,8 @@ static int parse_budget(double *out, const char *text, struct error *e)
 {
     char number[32];
     size_t n = strlen(text);
-    double unit = n && text[n - 1] == 's' ? 1 : n && text[n - 1] == 'm' ? 60 : n && text[n - 1] == 'h' ? 3600 : 0;
+    char last = n ? text[n - 1] : '\0';
+    double unit = last == 's' ? 1 : last == 'm' ? 60 : last == 'h' ? 3600 : 0;
     snprintf(number, sizeof number, "%.*s", (int)(n && n < 30 ? n - 1 : 0), text);
     if (unit == 0 || parse_real(out, number) < 0 || *out <= 0 || *out * unit > 1e7) {
         fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed a time such as 90s, 40m or 2h", text);
@@ -281,12 +299,13 @@ static int check_memory(const struct config *c, const struct train_data *d, stru
 {
     size_t bytes;
     int64_t total, available;
-    if (train_memory(&bytes, &c->set, dev, d->store.channels, d->store.n_classes, e) < 0)
+    int result = train_memory(&bytes, &c->set, dev, d->store.channels, d->store.n_classes, e);
+    if (result < 0 && e->code != ERR_MEMORY)
         return -1;
     machine_memory(&total, &available);
-    if ((int64_t)bytes > available)
-        return fail(e, ERR_MEMORY, "P17", "training needs %zu MiB, %lld MiB are available: a smaller "
-                    "--patch, --batch or --filters needs less", bytes >> 20, (long long)(available >> 20));
+    if (result < 0 || (int64_t)bytes > available)
+        return fail(e, ERR_MEMORY, "P17", "%lld MiB of memory are available, this training needs more: a "
+                    "smaller --patch, --batch or --filters may fit", (long long)(available >> 20));
     report_line(console_report(c), REPORT_NOTE, NULL, NULL,
                 "%s, %s: %d labelled and %d unlabelled cases, patch %lld,%lld,%lld, %zu MiB for training",
                 dev->describe, precision_name(dev->precision), d->store.n_labeled,
@@ -325,7 +344,7 @@ static int train(struct config *c, struct train_data *d, struct device *dev, dou
         .dev = dev, .checkpoint_every = c->checkpoint_every, .checkpoint_seconds = 300, .resume = c->resume,
         .data_hash = d->hash, .version = FALX_VERSION, .sampler_threads = 1, .report = console_report(c),
         .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
-                    .validated = tell_validation, .stop = asks_stop}};
+                    .validated = tell_validation, .saving = tell_saving, .stop = asks_stop}};
     if (budget > 0 && !c->resume && measure_budget(c, &o, budget, e) < 0)
         return -1;
     if (!c->resume && write_run_json(c, d, dev, e) < 0)

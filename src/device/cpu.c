@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "device/contrast.h"
 #include "device/isa/loops.h"
@@ -15,7 +16,11 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-enum { ALIGN = 64 }; /* a cache line, and a row of an AMX tile */
+enum {
+    ALIGN = 64,       /* a cache line, and a row of an AMX tile */
+    PAGE = 4096,
+    HUGE = 4 << 20    /* from here on pages of 2 MiB pay: a third less time for an update of all weights */
+};
 
 /* The address that mem_alloc gave is kept in the 8 bytes before the aligned one. */
 static void *aligned_alloc_zeroed(struct error *e, size_t bytes)
@@ -29,6 +34,10 @@ static void *aligned_alloc_zeroed(struct error *e, size_t bytes)
     char *at = raw + sizeof(void *);
     at += (ALIGN - (uintptr_t)at % ALIGN) % ALIGN;
     memcpy(at - sizeof(void *), &raw, sizeof raw);
+    if (bytes >= HUGE) { /* a wish; refused, nothing is lost */
+        char *page = at + (PAGE - (uintptr_t)at % PAGE) % PAGE;
+        (void)madvise(page, bytes - PAGE, MADV_HUGEPAGE);
+    }
     return at;
 }
 
@@ -99,25 +108,34 @@ struct loop {
     double *sums;     /* (blocks, n_sums) */
 };
 
+/* Blocks that a thread takes at a time: long loops are handed out in larger pieces, with the same bits. */
+static int64_t blocks_at_once(int64_t blocks)
+{
+    return blocks >= 256 ? 16 : 1;
+}
+
 static void block_range(const struct loop *l, int64_t block, int64_t *i0, int64_t *i1)
 {
     *i0 = l->first + block * LOOP_BLOCK;
     *i1 = *i0 + LOOP_BLOCK < l->count ? *i0 + LOOP_BLOCK : l->count;
 }
 
-static void map_block(void *arg, int64_t block)
+static void map_blocks(void *arg, int64_t item)
 {
     const struct loop *l = arg;
-    int64_t i0, i1;
-    block_range(l, block, &i0, &i1);
-    l->ops->map(l->number, l->args, i0, i1);
+    int64_t blocks = (l->count + LOOP_BLOCK - 1) / LOOP_BLOCK, some = blocks_at_once(blocks), i0, i1;
+    for (int64_t b = item * some; b < (item + 1) * some && b < blocks; b++) {
+        block_range(l, b, &i0, &i1);
+        l->ops->map(l->number, l->args, i0, i1);
+    }
 }
 
 static void cpu_map(struct device *dev, int kernel, const void *args, int64_t count)
 {
     struct loop l = {.ops = cpu_of(dev)->isa->loops, .number = kernel, .args = args, .count = count};
+    int64_t blocks = (count + LOOP_BLOCK - 1) / LOOP_BLOCK, some = blocks_at_once(blocks);
     if (!dev->error.code)
-        pool_run(dev->pool, (count + LOOP_BLOCK - 1) / LOOP_BLOCK, map_block, &l);
+        pool_run(dev->pool, (blocks + some - 1) / some, map_blocks, &l);
 }
 
 static void reduce_block(void *arg, int64_t block)

@@ -171,7 +171,10 @@ static double contrast_item(struct trainer *t, struct model *student, int item, 
     net_backward(a->projection);
     struct tensor dall = net_grad(student->net, "features"), df = tensor_items(&dall, item, 1);
     struct tensor dpoints = net_input_grad(a->projection);
-    scatter_rows(t->dev, &df, dpoints.data, a->points_dev, count);
+    /* Through the statistics of head_norm the repeats have gradients, too: a round of them at a time. */
+    for (int i = 0; i < (s->head_norm ? (int)s->bcl_cap : count); i += count)
+        scatter_rows(t->dev, &df, (const float *)dpoints.data + (int64_t)i * dpoints.c, a->points_dev + i,
+                     i + count < (int)s->bcl_cap ? count : (int)s->bcl_cap - i);
     return value;
 }
 
@@ -242,7 +245,8 @@ static void stage1_after(struct trainer *t)
 
 static int stage1_end(struct trainer *t, struct error *e)
 {
-    if (t->set->proto_ckpt == PROTO_MIDDLE && trainer_publish(t, "labeller", "stage1-middle.safetensors", e) < 0)
+    if (t->set->proto_ckpt == PROTO_MIDDLE &&
+        trainer_publish(t, "labeller", "stage1-middle.safetensors", e) < 0)
         return -1;
     return trainer_publish(t, "student", "stage1.safetensors", e);
 }

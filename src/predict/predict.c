@@ -69,7 +69,7 @@ void prediction_free(struct prediction *p)
     memset(p, 0, sizeof *p);
 }
 
-/* ---- predictor ----------------------------------------------------------------------------------- */
+/* ---- predictor ------------------------------------------------------------------------------- */
 
 static int make_weights(struct predictor *p, struct error *e)
 {
@@ -180,7 +180,7 @@ void predictor_free(struct predictor *p)
     mem_free(p);
 }
 
-/* ---- memory of a walk ------------------------------------------------------------------------------ */
+/* ---- memory of a walk ------------------------------------------------------------------------ */
 
 static void walk_end(struct walk *w)
 {
@@ -273,7 +273,7 @@ static int make_output(struct walk *w, struct error *e)
     return device_check(p->dev, e);
 }
 
-/* ---- windows ------------------------------------------------------------------------------------------ */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 /* Copies one window, mirrored as asked, into slot i of the batch; zeros outside of the scan. */
 static void cut_window(struct walk *w, int i, const int first[3], const int flip[3])
@@ -351,7 +351,7 @@ static int run_layer(struct walk *w, int z, struct error *e)
     return 0;
 }
 
-/* ---- closing planes ------------------------------------------------------------------------------------- */
+/* ---- closing planes -------------------------------------------------------------------------- */
 
 static void draw_eps(struct k_gauss *g, const struct predictor *p)
 {
@@ -429,7 +429,7 @@ static void close_planes(struct walk *w, int end)
     }
 }
 
-/* ---- one scan --------------------------------------------------------------------------------------------- */
+/* ---- one scan -------------------------------------------------------------------------------- */
 
 /* Mean entropy over the predicted foreground and the voxels that touch it by a face. */
 static double ambiguity(const struct prediction *p)

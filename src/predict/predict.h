@@ -22,7 +22,7 @@ struct predict_options {
     int tta;                /* 1: mean over the 8 mirror images */
     int batch;              /* windows at a time; 0 = chosen from the patch */
     int uncertainty;        /* 1: std of the foreground probability over samples, and entropy */
-    int samples;            /* of the logits distribution; 0 = 16 (8 antithetic pairs), less if > 32 classes */
+    int samples;            /* of the logits distribution; 0 = 16, fewer if > 32 classes */
     uint64_t seed;
     int largest;            /* 1: keep the largest component of every class */
     int probabilities;      /* 1: also the foreground probability (1 - background) */

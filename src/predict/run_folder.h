@@ -27,8 +27,8 @@ void run_facts_free(struct run_facts *f); /* zeroed ones are fine */
 int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,
               const struct run_facts *facts, struct device *dev, struct error *e);
 
-/* The weights that uncertainty is read from, given the model that makes the mask: the stage-1 student of an AUA
- * run, because only its covariance is trained. *out is NULL for networks without a covariance. */
+/* The weights that uncertainty is read from, given the model that makes the mask: the stage-1 student of
+ * an AUA run, because only its covariance is trained. *out is NULL for networks without a covariance. */
 int run_uncertainty(struct params **out, struct net_definition *def, const char *folder, const char *which,
                     const struct net_definition *mask, const struct run_facts *facts, struct device *dev,
                     struct error *e);

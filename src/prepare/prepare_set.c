@@ -336,6 +336,7 @@ static int prepare_all(struct prepare_summary *out, struct set *s, struct error 
         return -1;
     out->n_cases = s->n;
     if (state_is_current(s)) {
+        io_remove_tree(s->unfinished); /* of a process that died between prepared.json and this */
         out->n_kept = s->n;
         return 0;
     }

@@ -3,8 +3,8 @@
  *
  * Shapes: logits, probabilities and their gradients (n, d, h, w, classes) F32; labels U8 (n, d, h, w, 1).
  * All take views of the batch (tensor_items), so "labelled" and "unlabelled" are ranges. Sums over voxels
- * are made in fixed blocks, in double across blocks. methods.md 6, 8 and 11 are the formulas; any number of
- * classes as design.md says (Dice terms average over foreground classes, GED over all).
+ * are made in fixed blocks, in double across blocks. Any number of classes: Dice terms average over
+ * foreground classes, GED over all.
  */
 #ifndef FALX_LOSS_H
 #define FALX_LOSS_H
@@ -17,7 +17,7 @@ int loss_scratch_new(struct loss_scratch **out, struct device *dev, int n, int d
                      int samples, int points, struct error *e);
 void loss_scratch_free(struct loss_scratch *s);
 
-/* ---- supervised -------------------------------------------------------------------------------------- */
+/* ---- supervised ------------------------------------------------------------------------------ */
 /* 0.5 * (CE + mean over foreground classes of Dice with squared denominator, eps 1e-5), both weighted by
  * voxel (weights F32 (n,d,h,w,1) or data NULL for 1 everywhere: sums and CE's mean use them).
  * ce and dice, if not NULL, get the two parts. An empty weight sum gives 0 [M08]. */
@@ -29,7 +29,7 @@ double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct ten
 double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
                  const struct tensor *label, double weight, const struct tensor *dlogits);
 
-/* ---- AUA: low-rank Gaussian over logits --------------------------------------------------------------- */
+/* ---- AUA: low-rank Gaussian over logits ------------------------------------------------------ */
 /* The parameters of one network's distribution: outputs "mean" (C), "log_cov_diag" (C), "cov_factor" (r*C,
  * channel k*C + c), and gradients to add to (data NULL: none wanted). mask U8 or data NULL. */
 struct gaussian {
@@ -50,7 +50,7 @@ double loss_mc_likelihood(struct device *dev, struct loss_scratch *s, const stru
 double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussian *student,
                 const struct gaussian *teacher, int samples, int joint, double weight);
 
-/* ---- AUA: contrast ------------------------------------------------------------------------------------ */
+/* ---- AUA: contrast --------------------------------------------------------------------------- */
 /* Near-boundary voxels of one label patch under a rule (enum nb_rule), at most `cap` of them, chosen at
  * random without replacement, in raster order: flat voxel indices into points (host). Returns how many. */
 int boundary_points(int64_t *points, const uint8_t *label, const int dims[3], int rule, int cap,
@@ -67,7 +67,7 @@ void scatter_rows(struct device *dev, const struct tensor *to, const float *rows
 double loss_contrast(struct device *dev, struct loss_scratch *s, const float *g, const uint8_t *label,
                      int count, int dims, double tau, int layout, int reduce, double weight, float *dg);
 
-/* ---- AUA: prototypes ------------------------------------------------------------------------------------ */
+/* ---- AUA: prototypes ------------------------------------------------------------------------- */
 enum { PROTO_DIMS = 16, PROTO_CLASSES = 256 };
 struct prototypes {             /* plain data: it is a state array of the checkpoint */
     int32_t classes, full;      /* full: cov holds whole matrices */
@@ -87,7 +87,7 @@ double loss_prototypes(struct device *dev, struct loss_scratch *s, const struct 
                        const struct tensor *weights, double tau, int ignore_bg, double weight,
                        const struct tensor *dfeatures);
 
-/* ---- shared by many methods ------------------------------------------------------------------------------ */
+/* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */
 void hard_labels(struct device *dev, const struct tensor *logits, const struct tensor *label,
                  const struct tensor *confidence);

@@ -100,7 +100,7 @@ extern const struct method *const methods[]; /* ends with NULL */
 const struct method *method_find(const char *name);
 
 /* ---- what begin() calls ------------------------------------------------------------------------ */
-/* A new model with fresh weights from (seed, salt = its place), planned for n items of the patch; n = 0:
+/* A new model with fresh weights from (seed, name), planned for n items of the patch; n = 0:
  * no plan. with_optim: updated by turns. Returns NULL with *e set on failure. A model of that name keeps its
  * weights and gets this plan if it has none. */
 struct model *trainer_model(struct trainer *t, const char *name, const struct net_definition *def,

@@ -73,6 +73,8 @@ static int save(struct trainer *t, int is_anchor, struct error *e)
     own->at.phase = t->phase;
     own->at.step = t->step;
     own->saved = trainer_seconds();
+    if (own->o->listen.saving)
+        own->o->listen.saving(own->o->listen.arg);
     int result = checkpoint_save(&own->files, t, &own->at, &own->facts, is_anchor, e);
     if (result == 0) {
         own->save_failures = 0;

@@ -36,6 +36,8 @@ struct train_listener {      /* all members may be NULL */
     /* dice is NaN if it could not be measured */
     void (*validated)(void *arg, const struct train_step *s, double dice, const double *per_class,
                       int n);
+    /* A checkpoint is about to be written: numbers of the steps before it will not come again. */
+    void (*saving)(void *arg);
     int (*stop)(void *arg);  /* 1: checkpoint now and return ERR_STOPPED */
 };
 

@@ -45,7 +45,8 @@ static struct model *model_new(struct trainer *t, const char *name,
     if (params_new(&m->params, t->dev, def, grad, e) < 0)
         return NULL;
     strcpy(m->name, name);
-    params_init(m->params, (uint64_t)t->set->seed, (uint64_t)place);
+    /* by name, not by place: a resumed run has dropped other models than one that was never stopped */
+    params_init(m->params, (uint64_t)t->set->seed, hash_bytes(name, strlen(name), 0));
     return m;
 }
 

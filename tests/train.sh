@@ -1,0 +1,222 @@
+#!/bin/bash
+# train, predict and pseudo as a user meets them, on data so small that a run takes a fraction of a second:
+# what is made, what is refused with which exit code and one line, and what the surroundings may do
+# (signals, closed pipes, limits) without harm to a run.
+# usage: train.sh FALX        FALX_TEST_DATA: real files, for the DICOM folder
+set -u
+falx=$(realpath "$1") work=$(mktemp -d) failures=0
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+wrong() { echo "WRONG: $*"; failures=$((failures + 1)); }
+same() { cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
+
+# expect CODE TEXT COMMAND...: this exit code; a refusal is one line on stderr that holds TEXT
+expect() {
+    local want=$1 text=$2 code=0
+    shift 2
+    "$@" >out 2>err || code=$?
+    [ $code = "$want" ] || wrong "exit $code, expected $want: $* ($(tail -1 err))"
+    [ "$want" = 0 ] || [ "$(wc -l <err)" = 1 ] || wrong "$(wc -l <err) lines: $*"
+    grep -qF -- "$text" err out || wrong "no \"$text\" from: $* ($(tail -1 err))"
+}
+
+limited() { # limited FLAGS COMMAND...: under `ulimit FLAGS`
+    local flags=$1
+    shift
+    (ulimit $flags && exec "$@")
+}
+
+"$falx" phantom set --cases 4 --labeled 2 --test 2 --size 24 --quiet || exit 1
+tiny="--filters 2 --patch 16 --steps 4 --quiet"
+
+# ---- a run, and what a second start says --------------------------------------------------------
+expect 0 'done run steps=8' "$falx" train set -o run $tiny
+for f in model stage1; do [ -s run/$f.safetensors ] || wrong "no $f.safetensors"; done
+[ "$(stat -c %a run/run.json)" = 600 ] || wrong 'run.json can be read by others'
+grep -q 'stage2 4/4' run/log.txt || wrong 'log.txt does not tell of the last step'
+[ -z "$(find run -name '.falx-*')" ] || wrong 'temporary files left'
+expect 2 '[O01]' "$falx" train set -o run $tiny
+cp run/model.safetensors first
+expect 0 'finished' "$falx" train set -o run --filters 2 --patch 16 --steps 4 --resume
+same run/model.safetensors first
+expect 9 '[K05]' "$falx" train set -o run --filters 2 --patch 16 --steps 5 --quiet --resume
+expect 9 'seed' "$falx" train set -o run $tiny --seed 3 --resume
+expect 0 'starting over' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
+same anew/model.safetensors first
+
+# ---- same bytes, whatever the threads ------------------------------------------------------------
+precisions=f32
+if "$falx" doctor --json | grep -q '"amx_bf16": true'; then
+    precisions='f32 bf16'
+else
+    expect 6 'bf16' "$falx" train set -o no-amx $tiny --precision bf16
+fi
+for p in $precisions; do
+    for j in 1 2 4; do
+        expect 0 done "$falx" train set -o $p-$j $tiny --precision $p -j $j
+        same $p-$j/model.safetensors $p-1/model.safetensors
+        same $p-$j/stage1.safetensors $p-1/stage1.safetensors
+    done
+done
+
+# ---- refusals ----------------------------------------------------------------------------------------
+expect 4 'nodata' "$falx" train nodata -o x1 $tiny
+expect 2 '--labeled 9' "$falx" train set -o x2 $tiny --labeled 9
+expect 4 'nolist' "$falx" train set -o x3 $tiny --labeled nolist
+expect 2 '--val' "$falx" train set -o x4 $tiny --val 5
+expect 3 '[L10]' "$falx" train set -o x5 $tiny --val 2
+printf 'phantom_0001\nphantom_0099\n' >list
+expect 2 'phantom_0099' "$falx" train set -o x6 $tiny --val list
+expect 2 '--budget' "$falx" train set -o x7 $tiny --budget 5x
+expect 2 '[C03]' "$falx" train set -o x8 --patch 20 --quiet
+expect 4 '/proc/run' "$falx" train set -o /proc/run $tiny
+expect 5 'MiB' "$falx" train set -o x9 --patch 1024 --batch 64 --quiet
+mkdir locked && chmod 555 locked
+[ -w locked ] || expect 4 'locked' "$falx" train set -o locked/run $tiny
+
+# ---- validation, budget, presets -----------------------------------------------------------------------
+expect 0 'dice=0' "$falx" train set -o val $tiny --val 1 --val-every 2
+[ -s val/best.safetensors ] || wrong 'no best.safetensors'
+[ "$(grep -c validation val/log.txt)" = 4 ] || wrong 'not four validations in the log'
+printf 'phantom_0002\r\n' >list
+expect 0 'dice=0' "$falx" train set -o val2 $tiny --val list --val-every 2
+same val/model.safetensors val2/model.safetensors
+expect 0 'steps in the budget' "$falx" train set -o budget --filters 2 --patch 16 --budget 2s
+[ ! -e budget/measuring ] || wrong 'the measuring run was left behind'
+steps=$(sed -n 's/^  "steps": \([0-9]*\),/\1/p' budget/run.json)
+expect 0 'finished' "$falx" train set -o budget --filters 2 --patch 16 --budget 2s --resume
+[ "${steps:-0}" -ge 1 ] || wrong "budget of $steps steps"
+for p in paper-la:0.09 paper-pancreas20:0.09 paper-pancreas5:0.01 paper-colon5:0.03 paper-text:0.09; do
+    expect 0 'method = aua' "$falx" train set -o x --preset ${p%:*} --print-config
+    grep -qx "lambda-c = ${p#*:}" out || wrong "lambda-c of preset $p"
+    mv out preset && expect 0 'method = aua' "$falx" train set -o x --config preset --print-config
+    same preset out
+done
+expect 0 'patch = 112,112,80' "$falx" train set -o x --preset paper-la --print-config
+expect 0 'ramp = continuous' "$falx" train set -o x --preset paper-text --print-config
+expect 0 'steps = 7' "$falx" train set -o x --preset auto --steps 7 --print-config
+expect 2 '[C0' "$falx" train set -o x --preset paper-moon --print-config
+
+# ---- signals -----------------------------------------------------------------------------------------------
+long="--filters 2 --patch 16 --steps 60 --checkpoint-every 10 --quiet"
+slow="--method supervised --filters 8 --patch 64 --batch 2 --labeled-batch 1 --precision f32 --quiet -j 2"
+await() { for _ in $(seq 400); do [ -e "$1" ] && return; sleep 0.02; done; wrong "$1 did not appear"; }
+
+"$falx" train set -o whole $long >out 2>err || wrong "long run: $(tail -1 err)"
+stopped=0
+for signal in TERM INT HUP; do
+    rm -rf part
+    setsid "$falx" train set -o part $long >out 2>err & pid=$! # a background job of a script ignores INT
+    await part/checkpoint-b.safetensors
+    start=$SECONDS code=0
+    kill -$signal $pid 2>/dev/null
+    wait $pid || code=$?
+    [ $((SECONDS - start)) -le 20 ] || wrong "SIG$signal: $((SECONDS - start)) s to stop"
+    if [ $code = 10 ]; then
+        stopped=$((stopped + 1))
+        grep -q '\[P11\]' err && [ "$(wc -l <err)" = 1 ] || wrong "SIG$signal: $(cat err)"
+        expect 0 done "$falx" train set -o part $long --resume
+    elif [ $code != 0 ]; then
+        wrong "SIG$signal: exit $code, $(cat err)"
+    fi
+    same part/model.safetensors whole/model.safetensors
+done
+[ $stopped -gt 0 ] || wrong 'no signal hit a run'
+
+"$falx" train set -o busy $slow >out1 2>err1 & pid=$!
+await busy/checkpoint-a.safetensors
+expect 9 '[P08]' "$falx" train set -o busy $slow
+expect 9 '[P08]' "$falx" train set -o busy $slow --resume
+kill -TERM $pid
+sleep 0.05
+kill -TERM $pid 2>/dev/null
+code=0
+wait $pid || code=$?
+[ $code = 143 ] || [ $code = 10 ] || wrong "second signal: exit $code"
+[ $code = 143 ] || echo "note: the first signal was answered before the second came"
+[ -z "$(find busy -name '.falx-*')" ] || wrong 'temporary files left by the second signal'
+
+# ---- surroundings -------------------------------------------------------------------------------------------
+"$falx" train set -o pipe --filters 2 --patch 16 --steps 4 2>&1 | head -0
+[ "${PIPESTATUS[0]}" = 0 ] || wrong 'a log reader that went away ended the run'
+"$falx" train set -o closed $tiny >&- 2>&- <&- || wrong 'closed standard files ended the run'
+"$falx" train set -o full $tiny >/dev/full 2>/dev/full || wrong 'a full stdout ended the run'
+env -i "$falx" train set -o homeless $tiny >out 2>err || wrong "empty environment: $(cat err)"
+for r in pipe closed full homeless; do same $r/model.safetensors first; done
+(umask 0777; exec "$falx" train set -o masked $tiny) >out 2>err; code=$?
+{ [ $code = 0 ] && [ ! -s err ]; } || { [ $code = 4 ] && [ "$(wc -l <err)" = 1 ]; } ||
+    wrong "umask 0777: exit $code, $(cat err)"
+chmod -R u+rwX masked 2>/dev/null
+expect 4 '[Z12]' limited '-f 1' "$falx" train set -o small-files $tiny
+expect 4 'open files' limited '-n 5' "$falx" train set -o few-files $tiny
+expect 0 done limited '-n 16' "$falx" train set -o sixteen-files $tiny
+expect 5 'memory' limited '-v 300000' "$falx" train set -o small-memory --patch 96 --quiet
+limited '-s 256' "$falx" train set -o small-stack $tiny >out 2>err; code=$?
+[ $code = 0 ] || { [ $code = 4 ] && grep -q 'ulimit -s' err; } || wrong "ulimit -s 256: exit $code"
+[ -z "$(find small-files few-files small-memory -name '.falx-*')" ] || wrong 'temporary files left'
+
+# ---- predict ---------------------------------------------------------------------------------------------------
+scans=set/images
+expect 0 '6 masks' "$falx" predict run -i $scans -o masks --uncertainty --prob --tta --largest
+[ "$(ls masks | wc -l)" = 25 ] || wrong "$(ls masks | wc -l) files of 6 masks, 18 maps and a list"
+[ "$(grep -c ambiguity masks/uncertainty.json)" = 6 ] || wrong 'uncertainty.json'
+for f in masks/phantom_000?.nii.gz; do
+    for g in "$f" "$scans/${f##*/}"; do
+        "$falx" info "$g" --json | grep -vE '"(path|dtype|min|max|mean)"' >"grid-$(dirname "$g" | tr / -)"
+    done
+    same grid-masks grid-set-images
+done
+expect 2 '[O01]' "$falx" predict run -i $scans -o masks
+rm masks/phantom_0001.nii.gz
+for f in masks/phantom_000[2-6].nii.gz; do rm "$f"; done
+expect 2 '_std' "$falx" predict run -i $scans -o masks --uncertainty
+expect 2 'scan to predict' "$falx" predict run -i $scans -o $scans --force
+expect 0 '2 masks' "$falx" predict run -i $scans -o part2 --part 2/4
+[ "$(ls part2 | tr '\n' ' ')" = 'phantom_0002.nii.gz phantom_0006.nii.gz ' ] || wrong "part 2/4: $(ls part2)"
+for p in 0/4 5/4 1 1/ /2 1/2x -1/2; do expect 2 '--part' "$falx" predict run -i $scans -o px --part=$p; done
+one=$scans/phantom_0001.nii.gz
+expect 0 '1 mask, ambiguity' "$falx" predict run -i $one -o one.nii.gz --uncertainty
+[ -s one_std.nii.gz ] && [ -s one_entropy.nii.gz ] || wrong 'no maps beside the mask'
+expect 0 '1 mask' "$falx" predict run -i $one -o one.nrrd
+expect 2 '.mha' "$falx" predict run -i $one -o one.mha
+expect 4 'nowhere' "$falx" predict run -i $one -o nowhere/one.nii.gz
+expect 2 'stride' "$falx" predict run -i $one -o strided.nii.gz --stride 17
+expect 3 '[S11]' "$falx" predict model.pt -i $one -o x.nii.gz
+touch model.pt && expect 3 'pickle' "$falx" predict model.pt -i $one -o x.nii.gz
+expect 4 'norun' "$falx" predict norun -i $one -o x.nii.gz
+expect 3 '[L01]' "$falx" predict set -i $one -o x.nii.gz
+expect 4 'noscan' "$falx" predict run -i noscan -o x.nii.gz
+mkdir empty && expect 3 '[L01]' "$falx" predict run -i empty -o x
+expect 3 'truncated' "$falx" predict run -i list -o x.nii.gz
+expect 3 '[S10]' "$falx" predict run -i $one -o x.nii.gz --model best
+for p in $precisions; do
+    for j in 1 2 4; do
+        expect 0 mask "$falx" predict run -i $one -o $p-$j.nii.gz --precision $p -j $j --uncertainty
+        for f in '' _std _entropy; do same $p-$j$f.nii.gz $p-1$f.nii.gz; done
+    done
+done
+head -c 100000 run/model.safetensors >cut && mkdir cut-run && cp run/run.json cut-run && mv cut cut-run/model.safetensors
+expect 3 'model.safetensors' "$falx" predict cut-run -i $one -o x.nii.gz
+series=${FALX_TEST_DATA:-none}/formats/dicom_j2k
+if [ -d "$series" ] && command -v dcm2niix >/dev/null; then
+    expect 0 '1 mask' "$falx" predict run -i "$series" -o dicom.nii.gz --stride 16
+else
+    echo 'note: no DICOM folder (FALX_TEST_DATA) or no dcm2niix: not predicted'
+fi
+
+# ---- pseudo -----------------------------------------------------------------------------------------------------
+expect 0 'ambiguity' "$falx" pseudo run set -o proposed
+[ "$(ls proposed/labels proposed/confidence | grep -c nii.gz)" = 4 ] || wrong 'proposals of two cases'
+grep -q '"rank": 2' proposed/ranking.json || wrong 'ranking.json'
+expect 2 '[O01]' "$falx" pseudo run set -o proposed
+rm proposed/ranking.json && expect 2 'labels/' "$falx" pseudo run set -o proposed
+expect 0 '"rank": 1' "$falx" pseudo run set -o proposed --force --json
+mv out ranking && same ranking proposed/ranking.json
+expect 0 'phantom_0002' "$falx" pseudo run set -o proposed3 --labeled 1
+rm set/images/phantom_000[34].nii.gz
+sed -i '/000[34]/d' set/train.list
+expect 3 '[L10]' "$falx" pseudo run set -o proposed2
+
+[ $failures = 0 ] || { echo "$failures wrong"; exit 1; }
+echo 'train, predict and pseudo behave'
