@@ -7,10 +7,11 @@ CC       ?= gcc
 PKGS     := zlib libpng jansson sqlite3
 WARN     := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
             -Wformat=2 -Wvla -Wundef -Werror
-CFLAGS   ?= -O3 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIC
+CFLAGS   ?= -O3 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong
 LDFLAGS  ?= -pie -Wl,-z,relro,-z,now
-# -ffp-contract=off: a*b+c rounds the same on every machine and in every build.
-override CFLAGS += -std=c11 -D_GNU_SOURCE -Isrc -Itests -fno-math-errno -ffp-contract=off -pthread \
+# -ffp-contract=off: a*b+c rounds the same on every machine and in every build. -fPIC: all of it may end up in
+# the shared library.
+override CFLAGS += -std=c11 -D_GNU_SOURCE -Isrc -Itests -fno-math-errno -ffp-contract=off -fPIC -pthread \
             $(WARN) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 # Only the helper program and the tests that make HDF5 files see libhdf5.
@@ -99,7 +100,7 @@ $(B)/libfalx.a: $(LIB_OBJ)
 
 $(B)/lib/falx.o: $(LIB_OBJ)
 	$(call SAY,ld)
-	$(Q)mkdir -p $(@D); ld -r -o $@.all $^ && objcopy --wildcard --keep-global-symbol='falx_*' $@.all $@; rm -f $@.all
+	$(Q)mkdir -p $(@D); ld -r -o $@.all $^ && objcopy --wildcard --keep-global-symbol='falx_*' $@.all $@ && rm $@.all
 
 $(B)/lib/libfalx.a: $(B)/lib/falx.o
 	$(call SAY,ar)
@@ -107,7 +108,7 @@ $(B)/lib/libfalx.a: $(B)/lib/falx.o
 
 $(B)/lib/libfalx.so: $(B)/lib/falx.o
 	$(call SAY,link)
-	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,libfalx.so.0 -o $@ $^ $(LIBS); ln -sf libfalx.so $@.0
+	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,libfalx.so.0 -o $@ $^ $(LIBS) && ln -sf libfalx.so $@.0
 
 # Where the build stands now; `make install` (PREFIX) writes the one for its place.
 $(B)/lib/pkgconfig/falx.pc: src/base/version.h Makefile

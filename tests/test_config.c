@@ -89,7 +89,7 @@ static void table_is_sound(void **state)
     (void)state;
     for (int i = 0; i < n_options; i++) {
         const struct option_row *o = &options[i];
-        assert_true(strspn(o->name, "abcdefghijklmnopqrstuvwxyz-") == strlen(o->name));
+        assert_true(strspn(o->name, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(o->name));
         assert_true(o->verbs != 0 && o->verbs < 1u << VERB_COUNT);
         assert_non_null(o->help);
         assert_true(o->offset < sizeof(struct config));

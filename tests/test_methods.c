@@ -2,11 +2,12 @@
  *
  * Golden runs: tools/golden_aua.py trains in PyTorch, in double, with the settings and cases that
  * tests/golden/aua.h names and falx's random numbers; here the real loop does it in float32. Every
- * number noted in every step must agree within 1e-4 (1 + |number|), and so must the prototypes at
- * the end. FALX_TEST_MARGINS=1 in the environment prints the largest differences.
+ * term noted in every step must agree within 1e-4 (1 + |term|), and so must the prototypes at the
+ * end; the norm of the gradient, too, but less closely. No step but the first of a phase may
+ * allocate. FALX_TEST_MARGINS=1 in the environment prints the largest differences.
  *
  * Learning: a bright ball in noise, a few dozen steps, and the Dice of the model that a run would
- * be judged by.
+ * be judged by, on cases it never saw.
  */
 #include <math.h>
 
@@ -87,8 +88,9 @@ static void golden_cases(struct case_store *s, const struct golden_run *g)
 
 /* ---- comparing --------------------------------------------------------------------------------- */
 
-/* |got - want| / (1 + |want|); the bar is 1e-4. */
-static const double BAR = 1e-4;
+/* |got - want| / (1 + |want|) at most. The gradient jumps where the sign of a unit differs between
+ * float and double, of one voxel in a hundred thousand: up to 0.02 were seen for other seeds. */
+static const double BAR = 1e-4, GRADIENT_BAR = 0.05;
 
 struct comparison {
     const struct golden_run *run;
@@ -110,7 +112,7 @@ static void compare(struct comparison *c, const char *what, const char *name, do
         snprintf(c->margin[c->n_margins++].name, sizeof c->margin[0].name, "%s", name);
     c->margin[k].most = !(off <= c->margin[k].most) ? off : c->margin[k].most;
     c->compared++;
-    if (off <= BAR)
+    if (off <= (strcmp(name, "gradient") == 0 ? GRADIENT_BAR : BAR))
         return;
     if (c->bad++ < 10)
         print_error("%s, %s: %s is %.9g, not %.9g\n", c->run->name, what, name, got, want);
@@ -131,6 +133,8 @@ static void on_golden_step(void *arg, const struct train_step *s)
     struct comparison *c = arg;
     char what[64];
     snprintf(what, sizeof what, "%s step %d", s->phase, (int)s->step);
+    if (s->step > 1 && mem_count() > 0)
+        test_fail("%s, %s allocates", c->run->name, what);
     for (int i = 0; i < s->n_notes; i++) {
         const char *name = s->notes[i].name;
         const struct golden_note *want = golden_find(c->run, s->phase_number, s->step - 1, name);
@@ -138,6 +142,7 @@ static void on_golden_step(void *arg, const struct train_step *s)
             test_fail("%s, %s: no golden %s", c->run->name, what, name);
         compare(c, what, name, s->notes[i].value, want->value);
     }
+    mem_fail_at(-1, 0); /* counts from here */
 }
 
 /* Counts, means, then covariances: by row if they are full, else their diagonals. */
@@ -184,7 +189,7 @@ static void golden_run(const char *name)
     if (c.run->prototypes)
         compare_prototypes(&c, c.run->prototypes);
     for (int k = 0; getenv("FALX_TEST_MARGINS") && k < c.n_margins; k++)
-        print_message("%-16s %-18s %.1e of 1e-4\n", name, c.margin[k].name, c.margin[k].most);
+        print_message("%-16s %-18s %.1e\n", name, c.margin[k].name, c.margin[k].most);
     case_store_free(&store);
     if (c.bad)
         test_fail("%s: %d of %d numbers are off", name, c.bad, c.compared);
@@ -197,3 +202,94 @@ static void golden_run(const char *name)
         golden_run(#name);                                                                         \
     }
 GOLDEN(two_classes)
+GOLDEN(three_classes)
+GOLDEN(paper_text)
+GOLDEN(paper_head)
+GOLDEN(released)
+GOLDEN(threshold)
+GOLDEN(paste)
+GOLDEN(paste_threshold)
+GOLDEN(supervised)
+
+/* ---- learning ---------------------------------------------------------------------------------- */
+
+/* A ball of radius 5 or so, somewhere, brighter than noise by twice its deviation. */
+static void ball_case(struct case_store *s, int i, int labeled, uint64_t seed)
+{
+    static const int dims[3] = {34, 18, 18};
+    struct error e;
+    char name[16];
+    snprintf(name, sizeof name, "case%d", i);
+    struct stored_case *c = case_store_add(s, name, dims, labeled ? CASE_LABELED : CASE_UNLABELED, &e);
+    assert_non_null(c);
+    struct rng r = rng_start(seed, (uint64_t)i, RNG_TEST, 1);
+    int centre[3] = {10 + (int)rng_below(&r, 14), 7 + (int)rng_below(&r, 4), 7 + (int)rng_below(&r, 4)};
+    int square = 20 + (int)rng_below(&r, 16);
+    for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++) {
+        int z = v / dims[2] / dims[1] - centre[0], y = v / dims[2] % dims[1] - centre[1];
+        int x = v % dims[2] - centre[2], in = z * z + y * y + x * x <= square;
+        c->image[v] = 0.5f * rng_normal(&r) + (float)in;
+        if (c->label)
+            c->label[v] = (label_t)in;
+    }
+}
+
+/* Dice of the final model on three cases that were not trained on. */
+static double dice_after(char *method, int64_t steps)
+{
+    struct case_store train = {.channels = 1, .n_classes = 2}, val = train;
+    struct settings set = golden_runs[0].set; /* switches of AUA */
+    struct train_result r;
+    struct error e;
+    for (int i = 0; i < 7; i++)
+        ball_case(&train, i, i < 3, 1);
+    for (int i = 0; i < 3; i++)
+        ball_case(&val, i, 1, 2);
+    set.method = method;
+    set.steps = steps;
+    set.filters = 4;
+    set.patch[0] = 32, set.patch[1] = set.patch[2] = 16;
+    set.dropout = NET_DROPOUT_BOTTLENECK;
+    set.schedule = SCHEDULE_POLY;
+    set.lr = 0.05;
+    set.weight_decay = 1e-4;
+    set.ramp = RAMP_CONTINUOUS;
+    set.consistency = 0.15;
+    set.ema_decay = 0.9;
+    fresh_run();
+    struct train_options o = {.run = "run", .settings = &set, .store = &train, .val = &val, .dev = dev};
+    assert_ok(train_run(&r, &o, &e), e);
+    case_store_free(&train);
+    case_store_free(&val);
+    if (getenv("FALX_TEST_MARGINS"))
+        print_message("%-16s Dice %.3f after %d updates\n", method, r.dice, (int)r.steps);
+    return r.dice;
+}
+
+/* The ball is a twentieth of the scan: marking everything scores 0.1, one threshold of the
+ * intensity 0.45. */
+static void every_method_learns(void **state)
+{
+    (void)state;
+    char supervised[] = "supervised", paste[] = "copy-paste", aua[] = "aua";
+    assert_true(dice_after(supervised, 60) > 0.75);
+    assert_true(dice_after(paste, 60) > 0.75);
+    assert_true(dice_after(aua, 60) > 0.75);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_two_classes),
+        cmocka_unit_test(golden_three_classes),
+        cmocka_unit_test(golden_paper_text),
+        cmocka_unit_test(golden_paper_head),
+        cmocka_unit_test(golden_released),
+        cmocka_unit_test(golden_threshold),
+        cmocka_unit_test(golden_paste),
+        cmocka_unit_test(golden_paste_threshold),
+        cmocka_unit_test(golden_supervised),
+        cmocka_unit_test(every_method_learns),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}

@@ -3,6 +3,7 @@
  * and what happens when memory ends anywhere on that way.
  */
 #include "base/json_write.h"
+#include "data/dataset.h"
 #include "net/model_file.h"
 #include "predict/component.h"
 #include "predict/predict_scan.h"
@@ -247,6 +248,71 @@ static void models_of_a_run(void **state)
     scene_close(&s);
 }
 
+/* ---- which scans ------------------------------------------------------------------------------- */
+
+static void small_scan(const char *path)
+{
+    static const int64_t dims[3] = {6, 7, 8};
+    static const double spacing[3] = {1, 1, 1};
+    struct volume v;
+    struct error e;
+    scan_of(&v, dims, spacing, 0, 9);
+    assert_ok(volume_write(&v, path, &e), e);
+    volume_free(&v);
+}
+
+/* The names of the cases with their numbers of files, "a:1 b:2 ". */
+static void names_of(char *out, size_t cap, const struct dataset *d)
+{
+    size_t n = 0;
+    *out = '\0';
+    for (int i = 0; i < d->n_cases; i++) {
+        assert_true(d->cases[i].split == SPLIT_TEST && !d->cases[i].label);
+        n += (size_t)snprintf(out + n, cap - n, "%s:%d ", d->cases[i].name, d->cases[i].n_images);
+    }
+}
+
+static void expect_scans(const char *path, int channels, const char *want)
+{
+    struct dataset_options o = {.follow = 0};
+    struct dataset d;
+    struct error e;
+    char got[300];
+    assert_ok(dataset_open_scans(&d, path, channels, &o, &e), e);
+    names_of(got, sizeof got, &d);
+    assert_string_equal(got, want);
+    for (int i = 0; i < d.n_cases; i++)
+        for (int k = 0; k < d.cases[i].n_images; k++)
+            assert_true(io_exists(d.cases[i].images[k]));
+    dataset_free(&d);
+}
+
+static void scans_to_predict(void **state)
+{
+    (void)state;
+    struct dataset_options o = {.follow = 0};
+    struct dataset d;
+    struct error e;
+    assert_ok(io_make_folders("scans/empty", &e), e);
+    small_scan("scans/b.nrrd");
+    small_scan("scans/a.x.nii.gz");
+    small_scan("scans/c_0001.nii"); /* just a name */
+    expect_scans("scans/a.x.nii.gz", 1, "a.x:1 ");
+    expect_scans("scans", 1, "a.x:1 b:1 c_0001:1 ");
+    expect_scans("scans///", 1, "a.x:1 b:1 c_0001:1 ");
+    assert_refused(dataset_open_scans(&d, "scans/empty", 1, &o, &e), e, ERR_DATA, "L01");
+    assert_refused(dataset_open_scans(&d, "scans/none", 1, &o, &e), e, ERR_SYSTEM, "Z12");
+    assert_ok(io_make_folders("numbered", &e), e);
+    small_scan("numbered/p_0000.nii.gz");
+    small_scan("numbered/q_0000.nii.gz");
+    expect_scans("numbered", 1, "p:1 q:1 ");
+    small_scan("numbered/p_0001.nii.gz");
+    small_scan("numbered/q_0001.nii.gz");
+    expect_scans("numbered", 2, "p:2 q:2 ");
+    unlink("numbered/p_0000.nii.gz");
+    assert_refused(dataset_open_scans(&d, "numbered", 2, &o, &e), e, ERR_DATA, "L14");
+}
+
 /* ---- scans on their own grid ----------------------------------------------------------------- */
 
 /* A turned and sheared-free grid of uneven spacing: rotation about z by 25 degrees, axes exchanged. */
@@ -391,6 +457,7 @@ int main(void)
         cmocka_unit_test(damaged_run_json),
         cmocka_unit_test(pickles_are_not_read),
         cmocka_unit_test(models_of_a_run),
+        cmocka_unit_test(scans_to_predict),
         cmocka_unit_test(masks_come_back_on_the_grid),
         cmocka_unit_test(masks_lie_where_the_voxels_lie),
         cmocka_unit_test(any_allocation_may_fail),

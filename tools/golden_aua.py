@@ -35,28 +35,34 @@ BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 16, 16), batch=4, labe
             paste_size=2.0 / 3.0, paste_weight=0.5)
 SCENE = dict(classes=2, channels=1, has_mask=1, labeled=5, unlabeled=6)
 
-# consistency is large where the ramp has stairs: so few steps stay on the first, e^-5.
+# Seeds are chosen so that the stage-1 network labels some voxels with each of two classes. The learning
+# rate is low because this network is chaotic: batch norm over the few voxels of the deepest level
+# multiplies a difference by up to 100 a step at 0.01, and float32 would be far from double after ten
+# steps however exact each of them is. consistency is large where the ramp has stairs: so few steps stay
+# on the first, e^-5.
 RUNS = {
-    "two_classes": (SCENE, dict(seed=23, patch=(32, 32, 32))),
+    "two_classes": (SCENE, dict(seed=11, patch=(32, 32, 32))),
     "three_classes": (dict(SCENE, classes=3, channels=2, has_mask=0, labeled=3, unlabeled=3), dict(
-        seed=8, patch=(32, 32, 32), ssn_rank=5, mc_samples=4, schedule="SCHEDULE_POLY", proto_ckpt="PROTO_MIDDLE",
-        proto_update=0, pcl_ignore_bg=0, ramp="RAMP_CONTINUOUS", consistency=0.5, bcl_cap=80)),
+        seed=14, patch=(32, 32, 32), ssn_rank=5, mc_samples=4, schedule="SCHEDULE_POLY", bcl_cap=80,
+        proto_ckpt="PROTO_MIDDLE", proto_update=0, pcl_ignore_bg=0, ramp="RAMP_CONTINUOUS",
+        consistency=0.5)),
     "paper_text": (SCENE, dict(
-        seed=36, steps=5, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1, pcl_cov="PCL_FULL",
+        seed=55, steps=5, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1, pcl_cov="PCL_FULL",
         bcl_reduce="BCL_SUM", lambda_c=0.001, ramp="RAMP_CONTINUOUS", consistency=1.0, sup_dice=0,
         pcl_ignore_bg=0)),
     "paper_head": (dict(SCENE, classes=3), dict(  # fewer points than places: head_norm meets repeats
-        seed=3, steps=4, stages=1, head_norm=1, bcl_cap=1500, ramp="RAMP_CONTINUOUS", consistency=1.0)),
+        seed=6, steps=4, stages=1, head_norm=1, bcl_cap=1500, ramp="RAMP_CONTINUOUS", consistency=1.0)),
     "released": (SCENE, dict(
-        seed=8, steps=5, nb_rule="NB_OFFICIAL", bcl_layout="BCL_OFFICIAL", bcl_cap=200,
+        seed=11, steps=5, nb_rule="NB_OFFICIAL", bcl_layout="BCL_OFFICIAL", bcl_cap=200,
         stage2_init="STAGE2_STAGE1", stage2_cov=1, pseudo_weight=0.5)),
     "threshold": (dict(SCENE, classes=3, labeled=1), dict(
-        seed=8, steps=4, pseudo_threshold=0.337, lambda_c=0.0, dropout="NET_DROPOUT_BOTTLENECK",
+        seed=90, steps=4, pseudo_threshold=0.336, lambda_c=0.0, dropout="NET_DROPOUT_BOTTLENECK",
         pcl_tau=2.0, lambda_r=0.5, clip=0.5)),
-    "paste": (SCENE, dict(method="copy-paste", seed=39, steps=8, patch=(32, 32, 32),
-                          schedule="SCHEDULE_CONSTANT")),
+    "paste": (SCENE, dict(
+        method="copy-paste", seed=75, steps=8, patch=(32, 32, 32), schedule="SCHEDULE_CONSTANT")),
     "paste_threshold": (dict(SCENE, classes=3), dict(
-        method="copy-paste", seed=10, steps=4, patch=(32, 32, 32), pseudo_threshold=0.349, paste_size=0.5, paste_weight=0.7)),
+        method="copy-paste", seed=97, steps=4, patch=(32, 32, 32), pseudo_threshold=0.393,
+        paste_size=0.5, paste_weight=0.7)),
     "supervised": (dict(SCENE, classes=3, channels=2), dict(
         method="supervised", seed=9, steps=5, patch=(32, 32, 16))),
 }

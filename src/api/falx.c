@@ -123,17 +123,24 @@ static int copy_image(struct volume *out, const struct falx_image *image, struct
 {
     size_t n;
     struct geometry g;
+    double inverse[3][4];
     if (!image->voxels || image->channels < 1 || image->dims[0] < 1 || image->dims[1] < 1 ||
         image->dims[2] < 1 || size_mul(&n, (size_t)image->dims[0], (size_t)image->dims[1]) < 0 ||
         size_mul(&n, n, (size_t)image->dims[2]) < 0 || size_mul(&n, n, (size_t)image->channels) < 0 ||
         n > (size_t)1 << 40)
         return fail(e, ERR_DATA, "N01", "image without voxels, or of an impossible shape");
+    if (affine_invert(inverse, image->affine) < 0)
+        return fail(e, ERR_DATA, "N25", "the affine of the image is singular or not finite");
     int64_t dims[3] = {image->dims[0], image->dims[1], image->dims[2] * image->channels};
     geometry_from_affine(&g, image->affine);
+    for (int a = 0; a < 3; a++)
+        if (!(g.spacing_mm[a] >= 1e-4 && g.spacing_mm[a] <= 1e4)) /* as of files */
+            return fail(e, ERR_DATA, "N23", "spacing[%d]=%g mm, allowed 1e-4..1e4", a + 1, g.spacing_mm[a]);
     if (volume_new(out, DTYPE_F32, dims, &g, e) < 0)
         return -1;
     out->dims[2] = image->dims[2];
     out->dims[3] = image->channels;
+    out->n_dims = image->channels > 1 ? 4 : 3;
     memcpy(out->data, image->voxels, n * sizeof(float));
     return 0;
 }

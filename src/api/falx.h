@@ -7,7 +7,8 @@
  *     falx_close(run);
  *
  * Functions return 0, or -1 with *e filled (e may be NULL). Nothing is printed, nothing exits, and there
- * is no state outside of the handle: runs are independent of each other. One handle is for one thread at a time.
+ * is no state outside of the handle: runs are independent of each other. One handle is for one thread at a
+ * time.
  * Link with `pkg-config --cflags --libs falx`.
  */
 #ifndef FALX_H

@@ -57,8 +57,9 @@ static int find_verb(enum verb *out, const char *name, struct error *e)
     return fail_in(e, name);
 }
 
-/* The voxel loops of many classes and samples keep some 300 KiB of arrays on the stack of every thread; where
- * `ulimit -s` gives less than a megabyte, main's is raised and other threads get theirs by attribute [P15]. */
+/* The voxel loops of many classes and samples keep some 300 KiB of arrays on the stack of every thread;
+ * where `ulimit -s` gives less than a megabyte, main's is raised and other threads get theirs by
+ * attribute [P15]. */
 static int ensure_stack(struct error *e)
 {
     enum { NEEDED = 1 << 20 };
@@ -96,7 +97,8 @@ static int run_verb(const char *name, int argc, char **argv)
         if (c.seed_drawn)
             report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "seed %lld drawn",
                         (long long)c.set.seed);
-        int computes = verb == VERB_TRAIN || verb == VERB_PREDICT || verb == VERB_PSEUDO || verb == VERB_BENCH;
+        int computes = verb == VERB_TRAIN || verb == VERB_PREDICT || verb == VERB_PSEUDO ||
+                       verb == VERB_BENCH;
         stop_watch(verb);
         code = computes && ensure_stack(&e) < 0 ? complain(&e) : verb_functions[verb](&c);
     }

@@ -96,13 +96,14 @@ const char *option_nearest(const char *name, enum verb verb)
 
 /* ---- values as text ---------------------------------------------------------------------- */
 
-/* The shortest decimal that reads back as the same number. */
+/* The shortest decimal that reads back as the same number; no exponent for what a person would write out. */
 static void real_text(char *out, size_t cap, double v)
 {
     double back;
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(out, cap, "%.*g", digits, v);
-        if (parse_real(&back, out) == 0 && back == v)
+        int plain = !strchr(out, 'e') || v >= 1e6 || v < 1e-4;
+        if (plain && parse_real(&back, out) == 0 && back == v)
             return;
     }
 }

@@ -166,7 +166,8 @@ static int take_recorded(struct config *c, struct error *e)
         result = fail(e, ERR_BUSY, "K05", "this run was begun with seed = %lld, not %lld", (long long)seed,
                       (long long)c->set.seed);
     else if (strcmp(recipe, c->recipe) != 0)
-        result = fail(e, ERR_BUSY, "K05", "this run was begun with recipe = %.40s, not %s", recipe, c->recipe);
+        result = fail(e, ERR_BUSY, "K05", "this run was begun with recipe = %.40s, not %s", recipe,
+                      c->recipe);
     if (result < 0)
         fail_in(e, path);
     if (result == 0 && c->budget)

@@ -244,6 +244,22 @@ static int add_single(struct opening *w, const char *path, int is_folder, struct
     return c ? case_add_image(c, path, e) : -1;
 }
 
+/* Folders between scans that are no series, such as masks made earlier, are none of our business. */
+static int drop_other_folders(struct dataset *d, struct error *e)
+{
+    char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1);
+    int result = keep ? 0 : -1;
+    for (int i = 0; i < d->n_cases && result == 0; i++) {
+        int series = io_is_folder(d->cases[i].images[0]) ? is_series(d->cases[i].images[0], e) : 1;
+        keep[i] = series > 0;
+        result = series < 0 ? -1 : 0;
+    }
+    if (result == 0)
+        dataset_keep(d, keep);
+    mem_free(keep);
+    return result;
+}
+
 int dataset_open_scans(struct dataset *out, const char *path, int channels,
                        const struct dataset_options *o, struct error *e)
 {
@@ -265,6 +281,8 @@ int dataset_open_scans(struct dataset *out, const char *path, int channels,
         result = series < 0 ? -1
                  : series   ? add_single(&w, out->root, 1, e)
                             : opening_add_scans(&w, channels, e);
+        if (result == 0 && !series)
+            result = drop_other_folders(out, e);
     }
     if (result == 0 && out->n_cases == 0) {
         result = fail(e, ERR_DATA, "L01", "no scan in this folder");

@@ -32,7 +32,7 @@ enum {
     PULL_ROWS = 8 / ROW   /* rows whose sums fill 8 registers */
 };
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -80,7 +80,7 @@ INLINE vec exp2_vec(vec x)
     p = madd(p, f, all(0.24022242083111767f));
     p = madd(p, f, all(0.6931469775976766f));
     p = madd(p, f, all(1.0f));
-    return (vec)(((ivec)p + ((ivec)n << 23)) & ~(x <= all(-64.0f)));
+    return (vec)(((ivec)p + ((ivec)n << 23)) & ~(ivec)(x <= all(-64.0f)));
 }
 
 static float sum_lanes(vec x)
