@@ -59,7 +59,7 @@ test: all                       ## every test: units under sanitizers, faults, f
 check: all                      ## the quick part: unit tests and the fault catalogue, no sanitizers
 	@tools/run-tests quick
 
-demo: all                       ## make, check, prepare and score a synthetic data set; pictures in demo/
+demo: all                       ## train a baseline and AUA on synthetic scans, score both; demo/report.html
 	@tools/demo
 
 lint: deps                      ## second compiler, who-includes-whom, sizes, words

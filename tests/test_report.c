@@ -1,4 +1,4 @@
-/* test_report.c - pages: escaping, axes, thinning, charts of odd data, whole pages, and the verb's refusals. */
+/* test_report.c - pages: escaping, axes, thinning, charts of odd data, whole pages, the verb's refusals. */
 #include "test.h"
 
 #include <math.h>
@@ -240,7 +240,8 @@ static void cases_are_drawn(void **state)
         b[i] = i == 1 ? NAN : 0.9;
     }
     struct svg_row rows[] = {{"one", a}, {"two", b}};
-    struct svg_dots d = {.title = "t", .x_name = "Dice", .cases = list, .n_cases = 3, .rows = rows, .n_rows = 2};
+    struct svg_dots d = {.title = "t", .x_name = "Dice", .cases = list, .n_cases = 3, .rows = rows,
+                         .n_rows = 2};
     struct html h = {0};
     svg_dots(&h, &d);
     char *few = finished(&h);
@@ -269,7 +270,7 @@ static void write_file(const char *path, const char *text)
 
 static const char scores_a[] =
     "{\"protocol\": \"mm\", \"unit\": \"mm\", \"cases\": ["
-    "{\"name\": \"c1\", \"classes\": {}, \"mean\": {\"dice\": 0.5, \"jaccard\": 0.4, \"asd\": 2, \"hd95\": 9}},"
+    "{\"name\": \"c1\", \"mean\": {\"dice\": 0.5, \"jaccard\": 0.4, \"asd\": 2, \"hd95\": 9}},"
     "{\"name\": \"<c2>\", \"classes\": {}, \"mean\": {\"dice\": null}}],"
     "\"classes\": {\"1\": {\"mean\": {\"dice\": 0.5}, \"sd\": {\"dice\": null}},"
     "\"2\": {\"mean\": {\"dice\": 0.25}, \"sd\": {\"dice\": 0.125}}},"
@@ -365,7 +366,8 @@ static int report_verb(char *const words[], int n)
     config_free(&c);
     return code;
 }
-#define REPORT(...) report_verb((char *[]){__VA_ARGS__}, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)))
+#define REPORT(...) \
+    report_verb((char *[]){__VA_ARGS__}, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)))
 #define W(text) ((char[]){text})
 
 static char *read_page(const char *path)

@@ -1,6 +1,6 @@
 /* verb_report.c - `falx report RUN... -o report.html`: one page about one or more runs.
  *
- *     read runs, scores, pictures -> check that they fit each other -> write the page, and the charts as files
+ *     read runs, scores, pictures -> check that they fit each other -> write the page, and charts as files
  *
  * Everything is read before anything is written. With scores, their table is printed, too.
  */

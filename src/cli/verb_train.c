@@ -218,7 +218,7 @@ static int parse_budget(double *out, const char *text, struct error *e)
 }
 
 /* Seconds of the steps after the first MEASURE_SKIP of each phase. */
-enum { MEASURE_STEPS = 16, MEASURE_SKIP = 4, MEASURE_PHASES = 4 };
+enum { MEASURE_STEPS = 8, MEASURE_SKIP = 2, MEASURE_PHASES = 4 };
 struct measure {
     const char *phase[MEASURE_PHASES];
     double first[MEASURE_PHASES], seconds[MEASURE_PHASES];
