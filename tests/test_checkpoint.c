@@ -20,7 +20,7 @@ static struct train_private own;
 static struct trainer t;
 static struct settings set;
 static struct checkpoint_files files;
-static struct run_facts facts;
+static struct checkpoint_facts facts;
 static unsigned char state_bytes[5];
 static struct report listener = {.line = test_listen};
 
@@ -312,7 +312,7 @@ static void every_setting_is_compared(void **state) /* K05 */
     /* change the settings byte by byte; up to 4 bytes between members may be padding */
     int unnoticed = 0;
     for (size_t i = sizeof set.method; i < sizeof set; i++) {
-        struct run_facts changed = {.n = 0};
+        struct checkpoint_facts changed = {.n = 0};
         unsigned char *byte = (unsigned char *)&set + i;
         *byte ^= 1;
         facts_settings(&changed, &set);
@@ -332,7 +332,7 @@ static void differing_keys_are_named_and_may_be_overridden(void **state)
     (void)state;
     struct error e;
     struct st_file f = {.n_tensors = 0};
-    struct run_facts now = facts;
+    struct checkpoint_facts now = facts;
     assert_ok(save(1, 1, &e), e);
     assert_int_equal(checkpoint_open(&f, &files, "run", NULL, &e), 1);
     facts_add(&now, "data", "%d", 7);

@@ -185,7 +185,7 @@ static int is_listed(const char *list, const char *word)
     return 0;
 }
 
-int checkpoint_same(const struct st_file *f, const struct run_facts *now, const char *override,
+int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now, const char *override,
                     struct error *e)
 {
     for (int i = 0; i < now->n; i++) {
@@ -371,7 +371,7 @@ static int add_counters(struct saver *s, const struct counters *at, struct error
 }
 
 static int saver_fill(struct saver *s, struct trainer *t, const struct counters *at,
-                      const struct run_facts *facts, int64_t serial, int is_anchor, struct error *e)
+                      const struct checkpoint_facts *facts, int64_t serial, int is_anchor, struct error *e)
 {
     snprintf(s->serial, sizeof s->serial, "%" PRId64, serial);
     if (st_set(&s->f, "falx.format", "1", e) < 0 || st_set(&s->f, "at.serial", s->serial, e) < 0 ||
@@ -390,7 +390,7 @@ static int saver_fill(struct saver *s, struct trainer *t, const struct counters 
 }
 
 int checkpoint_save(struct checkpoint_files *files, struct trainer *t, const struct counters *at,
-                    const struct run_facts *facts, int is_anchor, struct error *e)
+                    const struct checkpoint_facts *facts, int is_anchor, struct error *e)
 {
     int to = files->anchor >= 0   ? !files->anchor
              : files->newest >= 0 ? !files->newest

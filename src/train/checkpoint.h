@@ -5,7 +5,7 @@
  *         optim.NAME/moment.0, .1   moments, one flat tensor each
  *         state/NAME                arrays of the method, as bytes
  *         metadata   at.*           where the loop stands: struct counters, serial number, anchor
- *                    run.*          what the run was started with: struct run_facts
+ *                    run.*          what the run was started with: struct checkpoint_facts
  *
  * Saving never touches the file that holds the newest anchor. An anchor is a checkpoint made at a
  * step that follows from the settings alone (train.c), and the state a diverged training goes back
@@ -37,13 +37,13 @@ struct counters {
 
 /* What a resume must agree on: settings, data, precision, processor level, program version. */
 enum { FACTS_MAX = 96 };
-struct run_facts {
+struct checkpoint_facts {
     struct { char key[24], value[72]; } fact[FACTS_MAX]; /* key as stored: "run.lr" */
     int n;
 };
 /* key as the user knows it; a double is given with all its digits. */
-void facts_add(struct run_facts *f, const char *key, const char *fmt, ...) PRINTF(3, 4);
-void facts_settings(struct run_facts *f, const struct settings *s);
+void facts_add(struct checkpoint_facts *f, const char *key, const char *fmt, ...) PRINTF(3, 4);
+void facts_settings(struct checkpoint_facts *f, const struct settings *s);
 
 struct checkpoint_files {
     const char *run;         /* folder, borrowed */
@@ -59,13 +59,13 @@ int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *f
                            struct error *e);
 int checkpoint_counters(struct counters *out, const struct st_file *f, struct error *e);
 /* -1 naming the first key that differs [K05]; keys in `override` ("lr,steps"; may be NULL) may. */
-int checkpoint_same(const struct st_file *f, const struct run_facts *now, const char *override,
+int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now, const char *override,
                     struct error *e);
 /* Puts the numbers into models, moments and states, which must be those of the file. */
 int checkpoint_load(struct trainer *t, const struct st_file *f, struct error *e);
 /* Writes the next file. Values that are not finite are never written: ERR_NUMERIC [M04]. A write
  * that fails is tried once more with a new file [P05]; then ERR_SYSTEM, files as before. */
 int checkpoint_save(struct checkpoint_files *files, struct trainer *t, const struct counters *at,
-                    const struct run_facts *facts, int is_anchor, struct error *e);
+                    const struct checkpoint_facts *facts, int is_anchor, struct error *e);
 
 #endif

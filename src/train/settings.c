@@ -30,7 +30,7 @@ static const struct { const char *key; enum kind kind; size_t offset; } rows[] =
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
-void facts_add(struct run_facts *f, const char *key, const char *fmt, ...)
+void facts_add(struct checkpoint_facts *f, const char *key, const char *fmt, ...)
 {
     CHECK(f->n < FACTS_MAX);
     va_list args;
@@ -41,7 +41,7 @@ void facts_add(struct run_facts *f, const char *key, const char *fmt, ...)
     f->n++;
 }
 
-void facts_settings(struct run_facts *f, const struct settings *s)
+void facts_settings(struct checkpoint_facts *f, const struct settings *s)
 {
     for (int i = 0; i < N_ROWS; i++) {
         const void *at = (const char *)s + rows[i].offset;

@@ -317,7 +317,7 @@ static int check_settings(const struct settings *s, const struct case_store *sto
     return 0;
 }
 
-static void gather_facts(struct run_facts *f, const struct train_options *o)
+static void gather_facts(struct checkpoint_facts *f, const struct train_options *o)
 {
     const struct device *dev = o->dev;
     /* describe ends in the number of threads, which changes no bit */

@@ -15,7 +15,7 @@ struct train_private {
     const struct method *method;
     int n_phases;                    /* that the settings ask for */
     struct counters at; /* phase and step are those of struct trainer, set when saving */
-    struct run_facts facts;
+    struct checkpoint_facts facts;
     struct checkpoint_files files;
     int save_failures;               /* in a row [P03] */
     double started, saved; /* seconds of the monotonic clock: this process, last checkpoint */

@@ -12,7 +12,7 @@
 static struct device *dev;
 static struct train_private own;
 static struct trainer t;
-static struct run_facts facts;
+static struct checkpoint_facts facts;
 static unsigned char state_bytes[5];
 
 static void define(struct builder *b, const struct net_definition *self)
