@@ -24,10 +24,10 @@ INPUT_NOISE, DROPOUT, SAMPLE = 32, 48, 64
 PHASE_SEED = 0x9E3779B97F4A7C15
 FEATURES, MAX_PAIRS, MAX_RANK = 16, 8, 16
 
-BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 16, 16), batch=4, labeled_batch=2, filters=2,
+BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labeled_batch=2, filters=2,
             dropout="NET_DROPOUT_BOTH", augment="AUGMENT_CROP", optimizer="OPTIM_SGD",
-            schedule="SCHEDULE_STEP", lr=0.0002, momentum=0.9, weight_decay=0.1, clip=0.0, ema_decay=0.99,
-            consistency=15.0, teacher_noise=0.1, ramp="RAMP_STEPS", sup_dice=1, ssn_rank=8, mc_samples=6,
+            schedule="SCHEDULE_STEP", lr=0.0003, momentum=0.9, weight_decay=0.1, clip=0.0, ema_decay=0.99,
+            consistency=150.0, teacher_noise=0.1, ramp="RAMP_STEPS", sup_dice=1, ssn_rank=8, mc_samples=6,
             ged_metric="GED_CLASS_MEAN", head_norm=0, nb_rule="NB_CENTRED", bcl_layout="BCL_CORRECT",
             bcl_reduce="BCL_MEAN", bcl_cap=150, lambda_c=0.09, bcl_tau=0.07, proto_ckpt="PROTO_LAST",
             proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL",
@@ -41,30 +41,30 @@ SCENE = dict(classes=2, channels=1, has_mask=1, labeled=5, unlabeled=6)
 # steps however exact each of them is. consistency is large where the ramp has stairs: so few steps stay
 # on the first, e^-5.
 RUNS = {
-    "two_classes": (SCENE, dict(seed=11, patch=(32, 32, 32))),
+    "two_classes": (SCENE, dict(seed=11, patch=(32, 32, 32), lr=0.0005)),
     "three_classes": (dict(SCENE, classes=3, channels=2, has_mask=0, labeled=3, unlabeled=3), dict(
-        seed=14, patch=(32, 32, 32), ssn_rank=5, mc_samples=4, schedule="SCHEDULE_POLY", bcl_cap=80,
+        seed=14, patch=(32, 32, 32), lr=0.0005, ssn_rank=5, mc_samples=4, schedule="SCHEDULE_POLY", bcl_cap=80,
         proto_ckpt="PROTO_MIDDLE", proto_update=0, pcl_ignore_bg=0, ramp="RAMP_CONTINUOUS",
-        consistency=0.5)),
+        consistency=5.0)),
     "paper_text": (SCENE, dict(
-        seed=55, steps=5, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1, pcl_cov="PCL_FULL",
-        bcl_reduce="BCL_SUM", lambda_c=0.001, ramp="RAMP_CONTINUOUS", consistency=1.0, sup_dice=0,
+        seed=55, steps=5, lr=0.0001, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1, pcl_cov="PCL_FULL",
+        bcl_reduce="BCL_SUM", lambda_c=0.0005, ramp="RAMP_CONTINUOUS", consistency=20.0, sup_dice=0,
         pcl_ignore_bg=0)),
     "paper_head": (dict(SCENE, classes=3), dict(  # fewer points than places: head_norm meets repeats
         seed=6, steps=4, stages=1, head_norm=1, bcl_cap=1500, ramp="RAMP_CONTINUOUS", consistency=1.0)),
     "released": (SCENE, dict(
-        seed=11, steps=5, nb_rule="NB_OFFICIAL", bcl_layout="BCL_OFFICIAL", bcl_cap=200,
+        seed=48, steps=5, lr=0.0001, nb_rule="NB_OFFICIAL", bcl_layout="BCL_OFFICIAL", bcl_cap=200,
         stage2_init="STAGE2_STAGE1", stage2_cov=1, pseudo_weight=0.5)),
     "threshold": (dict(SCENE, classes=3, labeled=1), dict(
-        seed=90, steps=4, pseudo_threshold=0.336, lambda_c=0.0, dropout="NET_DROPOUT_BOTTLENECK",
-        pcl_tau=2.0, lambda_r=0.5, clip=0.5)),
+        seed=90, steps=6, pseudo_threshold=0.336, lambda_c=0.0, dropout="NET_DROPOUT_BOTTLENECK",
+        pcl_tau=0.5, lambda_r=5.0, clip=2.0)),
     "paste": (SCENE, dict(
         method="copy-paste", seed=75, steps=8, patch=(32, 32, 32), schedule="SCHEDULE_CONSTANT")),
     "paste_threshold": (dict(SCENE, classes=3), dict(
         method="copy-paste", seed=97, steps=4, patch=(32, 32, 32), pseudo_threshold=0.393,
         paste_size=0.5, paste_weight=0.7)),
     "supervised": (dict(SCENE, classes=3, channels=2), dict(
-        method="supervised", seed=9, steps=5, patch=(32, 32, 16))),
+        method="supervised", seed=9, steps=5)),
 }
 
 
