@@ -38,18 +38,18 @@ SCENE = dict(classes=2, channels=1, has_mask=1, labeled=5, unlabeled=6)
 # Seeds are chosen so that the stage-1 network labels some voxels with each of two classes. The learning
 # rate is low because this network is chaotic: batch norm over the few voxels of the deepest level
 # multiplies a difference by up to 100 a step at 0.01, and float32 would be far from double after ten
-# steps however exact each of them is. consistency is large where the ramp has stairs: so few steps stay
-# on the first, e^-5.
+# steps however exact each of them is. Weight decay is high so that it shows, and so is consistency
+# where the ramp has stairs: so few steps stay on the first, e^-5.
 RUNS = {
     "two_classes": (SCENE, dict(seed=11, patch=(32, 32, 32), lr=0.0005)),
     "three_classes": (dict(SCENE, classes=3, channels=2, has_mask=0, labeled=3, unlabeled=3), dict(
-        seed=14, patch=(32, 32, 32), lr=0.0005, ssn_rank=5, mc_samples=4, schedule="SCHEDULE_POLY", bcl_cap=80,
-        proto_ckpt="PROTO_MIDDLE", proto_update=0, pcl_ignore_bg=0, ramp="RAMP_CONTINUOUS",
+        seed=14, patch=(32, 32, 32), lr=0.0005, ssn_rank=5, mc_samples=4, schedule="SCHEDULE_POLY",
+        bcl_cap=80, proto_ckpt="PROTO_MIDDLE", proto_update=0, pcl_ignore_bg=0, ramp="RAMP_CONTINUOUS",
         consistency=5.0)),
     "paper_text": (SCENE, dict(
-        seed=55, steps=5, lr=0.0001, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1, pcl_cov="PCL_FULL",
-        bcl_reduce="BCL_SUM", lambda_c=0.0005, ramp="RAMP_CONTINUOUS", consistency=20.0, sup_dice=0,
-        pcl_ignore_bg=0)),
+        seed=55, steps=5, lr=0.0001, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1,
+        pcl_cov="PCL_FULL", bcl_reduce="BCL_SUM", lambda_c=0.0005, ramp="RAMP_CONTINUOUS",
+        consistency=20.0, sup_dice=0, pcl_ignore_bg=0)),
     "paper_head": (dict(SCENE, classes=3), dict(  # fewer points than places: head_norm meets repeats
         seed=6, steps=4, stages=1, head_norm=1, bcl_cap=1500, ramp="RAMP_CONTINUOUS", consistency=1.0)),
     "released": (SCENE, dict(
@@ -128,7 +128,7 @@ class Cursor:
 # ---- cases and batches --------------------------------------------------------------------------------
 
 def make_case(i, scene, patch):
-    """A ball (two halves for three classes) in noise; tests/test_methods.c has the same lines."""
+    """A ball (two halves for three classes) in noise; golden_case() of tests/test_methods.c."""
     d = [patch[a] + 1 + (i + a) % 3 - (2 if i % 4 == 3 else 0) for a in range(3)]
     at = np.indices(d)
     centre = [d[a] // 2 + (i * (a + 2)) % 5 - 2 for a in range(3)]
@@ -680,15 +680,15 @@ def c_value(v):
     return repr(v) if not isinstance(v, str) else v
 
 
-def write_run(name, scene, s, run):
+def write_run(name, run):
     print("static const struct golden_note golden_notes_%s[] = {" % name)
     line = ["{%d, %d, \"%s\", %.9g}" % note for note in run.notes]
     print(textwrap.fill(", ".join(line), 100, initial_indent="    ", subsequent_indent="    ",
                         break_long_words=False) + "\n};")
     if run.prototypes:
         p = run.prototypes
-        flat = np.concatenate([p.count, p.mean.reshape(-1), p.covariance().reshape(-1)])
-        flat = flat if p.full else np.concatenate([p.count, p.mean.reshape(-1)] + [np.diag(c) for c in p.cov])
+        spread = p.cov if p.full else np.array([np.diag(c) for c in p.cov])
+        flat = np.concatenate([p.count, p.mean.reshape(-1), spread.reshape(-1)])
         print("static const double golden_prototypes_%s[] = {" % name)
         print(textwrap.fill(", ".join("%.8g" % v for v in flat), 100, initial_indent="    ",
                             subsequent_indent="    ") + "\n};")
@@ -697,24 +697,36 @@ def write_run(name, scene, s, run):
 def write_table(runs):
     print("static const struct golden_run golden_runs[] = {")
     for name, (scene, s, run) in runs.items():
-        print('    {.name = "%s", .classes = %d, .channels = %d, .has_mask = %d, .labeled = %d, .unlabeled = %d,'
-              % (name, scene["classes"], scene["channels"], scene["has_mask"], scene["labeled"],
-                 scene["unlabeled"]))
+        words = ['.name = "%s"' % name] + [".%s = %d" % item for item in scene.items()]
+        print("    {%s," % ", ".join(words))
         print("     .notes = golden_notes_%s, .n_notes = %d, .prototypes = %s,"
               % (name, len(run.notes), "golden_prototypes_" + name if run.prototypes else "NULL"))
-        words = [".%s = %s" % (k, '(char[]){"%s"}' % v if k == "method" else c_value(v)) for k, v in s.items()]
+        words = [".%s = %s" % (k, c_value(v)) for k, v in s.items() if k != "method"]
+        words.insert(0, '.method = (char[]){"%s"}' % s["method"])
         print(textwrap.fill(", ".join(words), 100, initial_indent="     .set = {",
                             subsequent_indent="             ", break_long_words=False) + "}},")
     print("};")
 
 
+HEAD = """/* Made by tools/golden_aua.py with PyTorch %s: do not edit. */
+struct golden_note {
+    int phase, step;
+    const char *name;
+    double value;
+};
+struct golden_run {
+    const char *name;
+    int classes, channels, has_mask, labeled, unlabeled;
+    struct settings set;
+    const struct golden_note *notes;
+    int n_notes;
+    const double *prototypes; /* counts, means, then covariances (or their diagonals); or NULL */
+};"""
+
+
 def main():
     torch.set_num_threads(1)
-    print("/* Made by tools/golden_aua.py with PyTorch %s: do not edit. */" % torch.__version__.split("+")[0])
-    print("struct golden_note {\n    int phase, step;\n    const char *name;\n    double value;\n};")
-    print("struct golden_run {\n    const char *name;\n    int classes, channels, has_mask, labeled, unlabeled;")
-    print("    struct settings set;\n    const struct golden_note *notes;\n    int n_notes;")
-    print("    const double *prototypes; /* counts, means, then covariances (or their diagonals); or NULL */\n};")
+    print(HEAD % torch.__version__.split("+")[0])
     made = {}
     for name, (scene, change) in RUNS.items():
         s = dict(BASE, **change)
@@ -722,7 +734,7 @@ def main():
             continue
         run = Run(scene, s)
         run.run(name)
-        write_run(name, scene, s, run)
+        write_run(name, run)
         made[name] = (scene, s, run)
     write_table(made)
 
