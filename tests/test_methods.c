@@ -213,7 +213,7 @@ GOLDEN(supervised)
 
 /* ---- learning ---------------------------------------------------------------------------------- */
 
-/* A ball of radius 5 or so, somewhere, brighter than noise by twice its deviation. */
+/* A ball of radius 5 or so, somewhere, brighter by 2.5 deviations of the noise. */
 static void ball_case(struct case_store *s, int i, int labeled, uint64_t seed)
 {
     static const int dims[3] = {34, 18, 18};
@@ -228,7 +228,7 @@ static void ball_case(struct case_store *s, int i, int labeled, uint64_t seed)
     for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++) {
         int z = v / dims[2] / dims[1] - centre[0], y = v / dims[2] % dims[1] - centre[1];
         int x = v % dims[2] - centre[2], in = z * z + y * y + x * x <= square;
-        c->image[v] = 0.5f * rng_normal(&r) + (float)in;
+        c->image[v] = 0.5f * rng_normal(&r) + 1.25f * (float)in;
         if (c->label)
             c->label[v] = (label_t)in;
     }
@@ -251,7 +251,7 @@ static double dice_after(char *method, int64_t steps)
     set.patch[0] = 32, set.patch[1] = set.patch[2] = 16;
     set.dropout = NET_DROPOUT_BOTTLENECK;
     set.schedule = SCHEDULE_POLY;
-    set.lr = 0.05;
+    set.lr = 0.03;
     set.weight_decay = 1e-4;
     set.ramp = RAMP_CONTINUOUS;
     set.consistency = 0.15;
@@ -267,14 +267,14 @@ static double dice_after(char *method, int64_t steps)
 }
 
 /* The ball is a twentieth of the scan: marking everything scores 0.10, the best threshold of the
- * intensity 0.53. */
+ * intensity 0.67. */
 static void every_method_learns(void **state)
 {
     (void)state;
     char supervised[] = "supervised", paste[] = "copy-paste", aua[] = "aua";
-    assert_true(dice_after(supervised, 60) > 0.75);
-    assert_true(dice_after(paste, 60) > 0.75);
-    assert_true(dice_after(aua, 60) > 0.75);
+    assert_true(dice_after(supervised, 40) > 0.8);
+    assert_true(dice_after(paste, 40) > 0.8);
+    assert_true(dice_after(aua, 40) > 0.8);
 }
 
 int main(void)
