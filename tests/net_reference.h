@@ -62,7 +62,8 @@ static inline double ref_tap_sum(const struct vol *x, enum conv_kind kind, const
     for (int i = 0; i < x->c; i++)
         for (int t = 0; t < k * k * k; t++) {
             int a = t / (k * k), b = t / k % k, c = t % k;
-            int64_t row = kind == CONV_UP ? (int64_t)i * c_out + o : (int64_t)o * x->c + i;
+            int64_t at = kind == CONV_UP ? ((int64_t)t * c_out + o) * x->c + i
+                                         : ((int64_t)t * x->c + i) * c_out + o;
             int p = d, q = h, s = ww;
             if (kind == CONV_UP) {
                 if (a != d % 2 || b != h % 2 || c != ww % 2)
@@ -74,7 +75,7 @@ static inline double ref_tap_sum(const struct vol *x, enum conv_kind kind, const
             }
             if (p < 0 || q < 0 || s < 0 || p >= x->d || q >= x->h || s >= x->w)
                 continue;
-            sum += *ref_at(x, n, i, p, q, s) * w[row * k * k * k + t];
+            sum += *ref_at(x, n, i, p, q, s) * w[at];
         }
     return sum;
 }

@@ -61,7 +61,7 @@ static inline void scene_enliven(struct scene *s)
         double scale = 1.5 / sqrt(square - sum * sum);
         assert_true(isfinite(scale) && scale < 1e5);
         for (int64_t i = 0; i < w->count / c; i++)
-            p->value[w->offset + k * (w->count / c) + i] *= (float)scale;
+            p->value[w->offset + i * c + k] *= (float)scale; /* (c_in, c_out) */
         p->value[b->offset + k] = (float)(((double)p->value[b->offset + k] - sum) * scale);
     }
     p->version++;

@@ -145,6 +145,8 @@ static void set_up(struct set *s, struct device *dev, const struct one *o)
     s->weight = random_floats(dev, s->n_weights, -1, 1, &r);
     s->bias = random_floats(dev, o->c_out, -1, 1, &r);
     s->dweight = random_floats(dev, s->n_weights, -1, 1, &r);
+    for (int64_t i = 0; !o->accumulate && i < s->n_weights; i++)
+        s->dweight[i] = NAN; /* not to be looked at */
     s->dbias = random_floats(dev, o->c_out, -1, 1, &r);
     s->mean = get(dev, (size_t)o->c_out * sizeof(double));
     s->m2 = get(dev, (size_t)o->c_out * sizeof(double));
@@ -185,7 +187,8 @@ static void run(struct set *s)
     assert_ok(device_check(s->dev, &e), e);
     ops->conv_pack(v, s->weight);
     ops->conv_forward(v, &s->x, s->bias, &s->y, &stats);
-    ops->conv_backward(v, &s->g, &s->x, o->dx ? &s->dx : NULL, o->accumulate, s->dweight, s->dbias);
+    ops->conv_backward(v, &s->g, &s->x, o->dx ? &s->dx : NULL,
+                       o->accumulate ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, s->dweight, s->dbias);
     ops->conv_free(v);
     assert_ok(device_check(s->dev, &e), e);
 }
@@ -250,8 +253,8 @@ static void touch(const struct set *s, struct truth *t, int64_t in, int64_t out,
     int ci = s->o.c_in, co = s->o.c_out;
     for (int i = 0; i < ci; i++)
         for (int j = 0; j < co; j++) {
-            int64_t at = s->o.kind == CONV_UP ? (int64_t)(i * co + j) * 8 + tap
-                                              : (int64_t)(j * ci + i) * s->taps + tap;
+            int64_t at = s->o.kind == CONV_UP ? (int64_t)(tap * co + j) * ci + i
+                                              : (int64_t)(tap * ci + i) * co + j;
             if (forward) {
                 t->y[out * co + j] += t->a[in * ci + i] * t->weight[at];
             } else {
@@ -288,7 +291,7 @@ static void truth_free(struct truth *t)
         mem_free(all[i]);
 }
 
-/* What is known before run(): the weight gradient starts from what is there. */
+/* What is known before run(): gradients that are added to start from what is there. */
 static struct truth truth_start(const struct set *s)
 {
     struct truth t = {.a = doubles(tensor_count(&s->dx)), .dy = doubles(tensor_count(&s->y)),
@@ -298,7 +301,7 @@ static struct truth truth_start(const struct set *s)
     make_input(s, t.a);
     for (int64_t i = 0; i < s->n_weights; i++) {
         t.weight[i] = operand(s, s->weight[i]);
-        t.dweight[i] = (double)s->dweight[i];
+        t.dweight[i] = s->o.accumulate ? (double)s->dweight[i] : 0;
     }
     for (int i = 0; i < s->o.c_out; i++)
         t.dbias[i] = (double)s->dbias[i];

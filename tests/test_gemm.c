@@ -2,8 +2,8 @@
  *
  * Operands of the bf16 tables are rounded first and the oracle multiplies the rounded numbers, so
  * what is measured is the product alone. A is a block as convolutions use it: rows may overlap
- * (lda < k), and every segment begins elsewhere. Behind C (each row of it) and D lie sentinels that
- * must survive; D starts with numbers of its own that must still be in the sum.
+ * (lda < k), and every segment begins elsewhere. Behind each row of C and D lie sentinels that must
+ * survive; D starts with numbers of its own that must still be in the sum, or that must not.
  */
 #include <math.h>
 
@@ -18,7 +18,7 @@ static const float SENTINEL = 12345.5f;
 
 struct problem {
     struct gemm_shape shape;
-    int64_t m, lda, ldy, ldc, reach;
+    int64_t m, lda, ldy, ldc, ldb, ldd, rows, reach; /* rows: of B that exist */
     int64_t offset[GEMM_MAX_SEGMENTS];
     float *a, *b, *y; /* what the table sees, as float */
     void *a_in, *y_in;/* the same as elements of the table */
@@ -68,8 +68,11 @@ static void problem_make(struct problem *p, const struct gemm_ops *ops, uint64_t
         p->reach = end > p->reach ? end : p->reach;
     }
     int64_t room = p->reach + GEMM_SLACK, steps = (int64_t)p->shape.n_segments * p->shape.k;
+    p->rows = number % 3 ? steps : steps - steps / 4;
+    p->ldb = p->shape.n + (number % 2 ? 0 : 11);
+    p->ldd = p->shape.n + (number % 5 ? 0 : 7);
     p->a = numbers(&r, room, room, bf16);
-    p->b = numbers(&r, steps * p->shape.n, steps * p->shape.n, bf16);
+    p->b = numbers(&r, p->rows * p->ldb, p->rows * p->ldb, bf16);
     p->y = numbers(&r, (p->m - 1) * p->ldy + p->shape.n, (p->m - 1) * p->ldy + p->shape.n, bf16);
     p->a_in = elements(p->a, room, ops->element_bytes);
     p->y_in = elements(p->y, (p->m - 1) * p->ldy + p->shape.n, ops->element_bytes);
@@ -126,17 +129,16 @@ static void check_forward(const struct problem *p, const struct gemm_ops *ops)
     size_t bytes = ops->pack_bytes(s);
     void *packed = mem_alloc(NULL, bytes, 1);
     assert_non_null(packed);
-    ops->pack(packed, p->b, s);
+    ops->pack(packed, p->b, p->ldb, p->rows, s);
     float *c = sentinels(p->m * p->ldc);
     ops->forward(c, p->ldc, p->a_in, p->lda, p->offset, packed, s, p->m);
     struct nmse e = {0, 0};
     for (int64_t m = 0; m < p->m; m++) {
         for (int j = 0; j < s->n; j++) {
             double sum = 0;
-            for (int i = 0; i < s->n_segments; i++)
-                for (int k = 0; k < s->k; k++)
-                    sum += (double)p->a[m * p->lda + p->offset[i] + k] *
-                           (double)p->b[((int64_t)i * s->k + k) * s->n + j];
+            for (int64_t r = 0; r < p->rows; r++)
+                sum += (double)p->a[m * p->lda + p->offset[r / s->k] + r % s->k] *
+                       (double)p->b[r * p->ldb + j];
             nmse_add(&e, (double)c[m * p->ldc + j], sum);
         }
         sentinels_check(c + m * p->ldc + s->n, p->ldc - s->n);
@@ -147,28 +149,32 @@ static void check_forward(const struct problem *p, const struct gemm_ops *ops)
     mem_free(packed);
 }
 
-static void check_weights(const struct problem *p, const struct gemm_ops *ops)
+/* Added to numbers of its own, or over numbers that are none. */
+static void check_weights(const struct problem *p, const struct gemm_ops *ops, int add)
 {
     const struct gemm_shape *s = &p->shape;
     int64_t steps = (int64_t)s->n_segments * s->k;
     void *scratch = mem_alloc(NULL, ops->weights_scratch(s, p->lda, p->m, p->reach), 1);
-    float *d = sentinels(steps * s->n);
+    float *d = sentinels(steps * p->ldd);
     assert_non_null(scratch);
-    for (int64_t i = 0; i < steps * s->n; i++)
-        d[i] = (float)(i % 5 - 2);
-    ops->weights(d, p->a_in, p->lda, p->offset, p->y_in, p->ldy, s, p->m, p->reach, scratch);
+    for (int64_t i = 0; i < steps; i++)
+        for (int j = 0; j < s->n; j++)
+            d[i * p->ldd + j] = add ? (float)((i + j) % 5 - 2) : NAN;
+    ops->weights(d, p->ldd, add, p->a_in, p->lda, p->offset, p->y_in, p->ldy, s, p->m, p->reach,
+                 scratch);
     struct nmse e = {0, 0};
     for (int64_t i = 0; i < steps; i++) {
         const float *a = p->a + p->offset[i / s->k] + i % s->k;
         for (int j = 0; j < s->n; j++) {
-            double sum = (double)((i * s->n + j) % 5 - 2);
+            double sum = add ? (double)((i + j) % 5 - 2) : 0;
             for (int64_t m = 0; m < p->m; m++)
                 sum += (double)a[m * p->lda] * (double)p->y[m * p->ldy + j];
-            nmse_add(&e, (double)d[i * s->n + j], sum);
+            nmse_add(&e, (double)d[i * p->ldd + j], sum);
         }
+        sentinels_check(d + i * p->ldd + s->n, p->ldd - s->n);
     }
-    sentinels_check(d + steps * s->n, SENTINELS);
-    nmse_check(&e, p, ops, "weights");
+    sentinels_check(d + steps * p->ldd, SENTINELS);
+    nmse_check(&e, p, ops, add ? "weights added" : "weights");
     mem_free(d);
     mem_free(scratch);
 }
@@ -183,7 +189,8 @@ static void check_problem(struct problem *p, uint64_t number)
                 continue;
             problem_make(p, ops, number);
             check_forward(p, ops);
-            check_weights(p, ops);
+            check_weights(p, ops, 0);
+            check_weights(p, ops, 1);
             problem_free(p);
         }
     }
@@ -200,7 +207,7 @@ static void test_shapes(void **state)
     uint64_t number = 0;
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
         for (size_t j = 0; j < sizeof ns / sizeof *ns; j++, number++) {
-            struct problem p = {.shape = {number % 2 ? 9 : 1, ks[i], ns[j]}};
+            struct problem p = {.shape = {number % 2 ? 9 : 1, ks[i], ns[j], 0}};
             p.m = 1 + (int64_t)(number * 37 % 60);
             p.lda = number % 3 == 0 ? ks[i] : number % 3 == 1 ? ks[i] + 5 : (ks[i] + 2) / 3;
             p.ldy = ns[j] + (number % 4 == 3 ? 3 : 0);
@@ -216,7 +223,7 @@ static void test_heights(void **state)
     static const int ns[] = {3, 16, 32, 48};
     (void)state;
     for (int m = 1; m <= 100; m++) {
-        struct problem p = {.shape = {m % 5 == 0 ? 9 : 1, 1 + m % 12, ns[m % 4]}};
+        struct problem p = {.shape = {m % 5 == 0 ? 9 : 1, 1 + m % 12, ns[m % 4], 0}};
         p.m = m;
         p.lda = p.shape.k;
         p.ldy = p.ldc = p.shape.n;
@@ -232,7 +239,7 @@ static void test_convolution(void **state)
     } layers[] = {{1, 16, 70}, {16, 16, 66}, {32, 32, 33}, {20, 256, 19}};
     (void)state;
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-        struct problem p = {.shape = {9, 3 * layers[i].c, layers[i].n}};
+        struct problem p = {.shape = {9, 3 * layers[i].c, layers[i].n, 0}};
         p.m = layers[i].m;
         p.lda = layers[i].c;
         p.ldy = p.ldc = p.shape.n;
@@ -252,11 +259,11 @@ static void test_cutting(void **state)
             const struct gemm_ops *ops = t ? level->bf16 : level->f32;
             if (!ops)
                 continue;
-            struct problem p = {.shape = {9, K, N}, .m = M, .lda = 9, .ldy = N, .ldc = N};
+            struct problem p = {.shape = {9, K, N, 0}, .m = M, .lda = 9, .ldy = N, .ldc = N};
             problem_make(&p, ops, 3000);
             void *packed = mem_alloc(NULL, ops->pack_bytes(&p.shape), 1);
             assert_non_null(packed);
-            ops->pack(packed, p.b, &p.shape);
+            ops->pack(packed, p.b, p.ldb, p.rows, &p.shape);
             ops->forward(whole, N, p.a_in, p.lda, p.offset, packed, &p.shape, M);
             for (int m = 0, rows = 1; m < M; m += rows, rows = rows % 7 + 1) {
                 rows = rows < M - m ? rows : M - m;
@@ -266,6 +273,57 @@ static void test_cutting(void **state)
             assert_memory_equal(whole, part, sizeof whole);
             mem_free(packed);
             problem_free(&p);
+        }
+    }
+}
+
+/* B by columns gives the bytes that the same B by rows gives. */
+static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s, int64_t block,
+                         int64_t rows, uint64_t number)
+{
+    struct rng r = rng_start(3, number, RNG_TEST, 0);
+    int64_t all = (int64_t)s->n_segments * s->k, blocks = (rows + block - 1) / block;
+    struct gemm_turned t = {.ld = block + (int64_t)number % 3, .block = block, .rows = rows};
+    t.stride = s->n * t.ld;
+    float *from = numbers(&r, blocks * t.stride, blocks * t.stride, 0);
+    float *plain = numbers(&r, rows * s->n, rows * s->n, 0);
+    size_t bytes = ops->pack_bytes(s);
+    char *want = mem_alloc(NULL, bytes, 1), *got = mem_alloc(NULL, bytes, 1);
+    assert_true(want && got);
+    t.b = from + (blocks - 1) * t.stride;
+    for (int64_t i = 0; i < rows * s->n; i++) {
+        int64_t row = i / s->n;
+        plain[i] = t.b[i % s->n * t.ld + row % block - row / block * t.stride];
+    }
+    if (rows == all && number % 2)
+        t.rows = 0;
+    memset(want, 1, bytes);
+    memset(got, 2, bytes);
+    ops->pack(want, plain, s->n, rows, s);
+    ops->pack_turned(got, &t, s);
+    assert_memory_equal(want, got, bytes);
+    mem_free(from);
+    mem_free(plain);
+    mem_free(want);
+    mem_free(got);
+}
+
+static void test_turned(void **state)
+{
+    static const struct {
+        struct gemm_shape s;
+        int block, rows;
+    } cases[] = {{{9, 48, 16, 0}, 16, 432}, {{9, 48, 20, 0}, 16, 432}, {{9, 96, 32, 0}, 32, 864},
+                 {{3, 144, 33, 0}, 16, 432}, {{1, 32, 16, 0}, 1, 27},  {{1, 96, 7, 0}, 3, 81},
+                 {{1, 128, 40, 0}, 200, 128}, {{2, 27, 17, 0}, 9, 54}, {{9, 15, 48, 0}, 5, 135},
+                 {{9, 48, 5, 0}, 24, 430},   {{1, 1, 1, 0}, 1, 1},     {{1, 50, 32, 0}, 50, 50}};
+    (void)state;
+    for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
+        const struct isa_ops *level = isa_level(level_names[l]);
+        for (size_t i = 0; level && i < sizeof cases / sizeof *cases; i++) {
+            check_turned(level->f32, &cases[i].s, cases[i].block, cases[i].rows, 4000 + i);
+            if (level->bf16)
+                check_turned(level->bf16, &cases[i].s, cases[i].block, cases[i].rows, 4000 + i);
         }
     }
 }
@@ -297,7 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels),      cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_heights),     cmocka_unit_test(test_convolution),
-        cmocka_unit_test(test_cutting),
+        cmocka_unit_test(test_cutting),     cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

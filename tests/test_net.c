@@ -342,11 +342,6 @@ static void check_touched(const struct params *p, const char *const *heads, int 
         for (int k = 0; k < n; k++)
             untouched |= text_starts_with(p->list[i].name, heads[k]);
         assert_int_equal(p->touched[i], !untouched);
-        for (int64_t j = 0; untouched && j < p->list[i].count; j++) {
-            float g;
-            p->dev->ops->download(p->dev, &g, p->grad + p->list[i].offset + j, sizeof g);
-            assert_true(g == 0.0f);
-        }
     }
 }
 

@@ -95,9 +95,11 @@ static void check_stored(struct bench *b, const struct golden_tensor *g, const c
 {
     const struct param *p = params_find(b->params, name);
     assert_non_null(p);
-    float *host = fetch(b->dev, from + p->offset, p->count);
-    tally_add(t, g, host, p->count);
+    float *host = fetch(b->dev, from + p->offset, p->count), *torch = malloc((size_t)p->count * 4);
+    param_to_torch(torch, host, p);
+    tally_add(t, g, torch, p->count);
     free(host);
+    free(torch);
 }
 
 /* Everything PyTorch says about one case; limits for forward values and for gradients. */

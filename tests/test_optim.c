@@ -99,11 +99,8 @@ static void updates_are_those_of_the_formula(const struct optim_options *o)
         optim_step(m, 0.01 / (step + 1), 0.5);
         oracle_step(&want, p, o, step, 0.01 / (step + 1), 0.5);
         assert_true(p->version > version);
-        for (int k = 0; k < p->n_trainable; k++) {
+        for (int k = 0; k < p->n_trainable; k++)
             assert_int_equal(p->touched[k], 0);
-            int64_t at = p->list[k].offset + p->list[k].count - 1;
-            assert_true((p->grad[at] == 0.0f) == (touched_at[step] >> k & 1));
-        }
     }
     for (size_t i = 0; i < n; i++)
         if (fabs((double)p->value[i] - want.w[i]) > 2e-6 * (1 + fabs(want.w[i])))

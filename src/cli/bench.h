@@ -3,6 +3,7 @@
 #define FALX_BENCH_H
 
 #include "cli/config.h"
+#include "device/device.h"
 
 struct bench_teller {
     const struct config *config;
@@ -13,10 +14,12 @@ void bench_tell(const struct bench_teller *t, const char *name, double value, co
 int bench_wanted(const struct config *c, const char *name);
 double bench_now(void); /* monotonic seconds */
 /* Median seconds of run(arg), after one that does not count: at least 3 runs, then more until half a second
- * is spent, 9 at most. -1: run failed. */
+ * is spent, 100 at most. -1: run failed. */
 int bench_median(double *seconds, int (*run)(void *arg, struct error *e), void *arg, struct error *e);
 
 /* Groups train, window and step (bench_net.c). */
 int bench_networks(const struct bench_teller *t, struct error *e);
+/* Groups peak and layer (bench_layers.c). */
+int bench_layers(const struct bench_teller *t, enum precision precision, struct error *e);
 
 #endif

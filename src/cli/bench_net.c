@@ -226,7 +226,8 @@ int bench_networks(const struct bench_teller *t, struct error *e)
             if ((p == PRECISION_BF16 && !cpu_features().amx) ||
                 (t->config->precision != PRECISION_AUTO && t->config->precision != p))
                 continue;
-            if (bench_sizes(t, groups[g], (enum precision)p, e) < 0)
+            if (bench_sizes(t, groups[g], (enum precision)p, e) < 0 ||
+                (g == 0 && bench_layers(t, (enum precision)p, e) < 0))
                 return -1;
         }
     for (int size = 32; size <= 96; size += 32)

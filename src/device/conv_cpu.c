@@ -126,7 +126,8 @@ static void multiply(const struct conv *v, const struct product *p, char *scratc
                      const struct block *b, int group, const struct target *to, struct sums *sums)
 {
     struct grid g = conv_grid(&p->a, b);
-    struct gemm_shape shape = {p->a.n_segments, p->a.k, columns_of(&p->cols, group)};
+    struct gemm_shape shape = {.n_segments = p->a.n_segments, .k = p->a.k,
+                               .n = columns_of(&p->cols, group), .pitch = (int)g.row};
     float *c = (float *)(void *)(scratch + v->at.c);
     int64_t offset[GEMM_MAX_SEGMENTS];
     struct results s = {.v = v, .p = p, .to = to, .sums = sums, .b = b, .c = c,
@@ -255,6 +256,7 @@ struct backward_job {
     struct operand x, dy;
     struct target dx;
     float *dweight, *dbias;
+    int add;                 /* to dweight */
     int parts;
     int data_groups, groups; /* units of a part: of dx; of dx and dweight */
 };
@@ -317,14 +319,22 @@ static struct pair weights_operands(const struct backward_job *j, char *scratch,
     return o;
 }
 
-/* Adds the weight gradient of a block to d, columns of one group. */
+/* Where the gradient of a part, or of all, is made: rows of `ld` columns. */
+struct gradient {
+    float *d;
+    int64_t ld;
+};
+
+/* The weight gradient of a block, columns of one group; with `add` on top of what is there. */
 static void weights_unit(const struct backward_job *j, char *scratch, struct filled *f, int block,
-                         int part, int group, float *d)
+                         int part, int group, const struct gradient *to, int add)
 {
     const struct conv *v = j->v;
     const struct side *a = &v->weights;
     struct block b = conv_block(&j->cut, block);
-    struct gemm_shape shape = {a->n_segments, a->k, columns_of(&v->weights_cols, group)};
+    int first = group * v->weights_cols.per;
+    struct gemm_shape shape = {.n_segments = a->n_segments, .k = a->k,
+                               .n = columns_of(&v->weights_cols, group)};
     struct pair o = weights_operands(j, scratch, f, block, &b);
     int64_t offset[GEMM_MAX_SEGMENTS];
     if (group == 0 && j->dbias)
@@ -332,52 +342,29 @@ static void weights_unit(const struct backward_job *j, char *scratch, struct fil
     if (!j->dweight)
         return;
     conv_offsets(offset, a, &b);
-    v->gemm->weights(d, o.a, a->ld, offset, o.y + (size_t)(group * v->weights_cols.per) * v->element,
+    v->gemm->weights(to->d, to->ld, add, o.a, a->ld, offset, o.y + (size_t)first * v->element,
                      v->weights_cols.n, &shape, conv_grid(a, &b).m, conv_positions(a, &b) * a->ld,
                      scratch + v->at.gemm);
 }
 
-/* Elements [first, end) of (minor, taps) of a group of columns: D, or the sum of its parts, to dweight. */
-static void add_weights(const struct backward_job *j, const float *d, int parts, int group, int first,
-                        int end)
-{
-    const struct conv *v = j->v;
-    int run = v->minor * v->taps, n = columns_of(&v->weights_cols, group);
-    float *to = j->dweight + (int64_t)group * v->weights_cols.per * run;
-    v->rows->turn_add(to + first, run, d, v->weights_rows + first, n, (int64_t)v->part_floats, parts,
-                      end - first, n);
-}
-
-/* Where the sums of a part and a group of columns begin. */
-static float *part_sums(const struct conv *v, int part, int group)
-{
-    float *parts = (float *)(void *)v->cpu->partial;
-    int64_t rows = (int64_t)v->weights.n_segments * v->weights.k;
-    return parts + part * (int64_t)v->part_floats + rows * group * v->weights_cols.per;
-}
-
-static size_t group_floats(const struct conv *v, int group)
-{
-    return (size_t)v->weights.n_segments * (size_t)v->weights.k *
-           (size_t)columns_of(&v->weights_cols, group);
-}
-
-/* One part only: a group of columns from the first block to the last, and straight to dweight. */
+/* One part only: a group of columns from the first block to the last, straight to dweight. */
 static void whole_group(const struct backward_job *j, char *scratch, struct filled *f, int unit)
 {
     const struct conv *v = j->v;
-    int group = unit - j->data_groups;
-    float *d = (float *)(void *)(scratch + v->at.d);
-    if (group >= 0 && j->dweight)
-        memset(d, 0, group_floats(v, group) * sizeof *d);
+    int group = unit - j->data_groups, first = group * v->weights_cols.per;
+    struct gradient to = {j->dweight + first, v->major};
+    if (group >= 0 && !v->direct)
+        to = (struct gradient){(float *)(void *)(scratch + v->at.d), columns_of(&v->weights_cols, group)};
     for (int block = 0; block < j->cut.blocks; block++) {
         if (group < 0)
             data_unit(j, scratch, f, block, unit);
         else
-            weights_unit(j, scratch, f, block, 0, group, d);
+            weights_unit(j, scratch, f, block, 0, group, &to, block > 0 || (v->direct && j->add));
     }
-    if (group >= 0 && j->dweight)
-        add_weights(j, d, 1, group, 0, v->minor * v->taps);
+    if (group >= 0 && !v->direct && j->dweight)
+        for (int row = 0; row < v->taps * v->minor; row++)
+            v->rows->add_parts(j->dweight + (int64_t)row * v->major + first, to.d + row * to.ld, 0, 1,
+                               to.ld, j->add);
 }
 
 /* Units [first, end) of a part, block by block. */
@@ -385,18 +372,16 @@ static void part_groups(const struct backward_job *j, char *scratch, struct fill
                         int first, int end)
 {
     const struct conv *v = j->v;
-    int block = j->cut.blocks * part / j->parts, last = j->cut.blocks * (part + 1) / j->parts;
-    for (int u = first; u < end && j->dweight; u++)
-        if (u >= j->data_groups)
-            memset(part_sums(v, part, u - j->data_groups), 0,
-                   group_floats(v, u - j->data_groups) * sizeof(float));
-    for (; block < last; block++)
+    int begin = j->cut.blocks * part / j->parts, last = j->cut.blocks * (part + 1) / j->parts;
+    float *sums = (float *)(void *)v->cpu->partial + part * (int64_t)v->part_floats;
+    for (int block = begin; block < last; block++)
         for (int u = first; u < end; u++) {
             int group = u - j->data_groups;
+            struct gradient to = {sums + group * v->weights_cols.per, v->major};
             if (group < 0)
                 data_unit(j, scratch, f, block, u);
             else
-                weights_unit(j, scratch, f, block, part, group, part_sums(v, part, group));
+                weights_unit(j, scratch, f, block, part, group, &to, block > begin);
         }
 }
 
@@ -415,27 +400,26 @@ static void backward_units(void *arg, char *scratch, int64_t first, int64_t end)
     }
 }
 
-enum { ADD_RUN = 432 }; /* elements of a unit of add_units: 16 channels of 27 taps */
+enum { ADD_RUN = 8 << 10 }; /* numbers of a unit of add_units */
 
 static void add_units(void *arg, char *scratch, int64_t first, int64_t end)
 {
     const struct backward_job *j = arg;
     const struct conv *v = j->v;
-    int run = v->minor * v->taps, per = (run + ADD_RUN - 1) / ADD_RUN;
+    int64_t all = (int64_t)v->taps * v->minor * v->major, from = first * ADD_RUN;
+    int64_t to = end * ADD_RUN < all ? end * ADD_RUN : all;
+    const float *parts = (const float *)(const void *)v->cpu->partial;
     (void)scratch;
-    for (int64_t i = first; i < end; i++) {
-        int group = (int)(i / per), from = (int)(i % per) * ADD_RUN;
-        add_weights(j, part_sums(v, 0, group), j->parts, group, from,
-                    from + ADD_RUN < run ? from + ADD_RUN : run);
-    }
+    v->rows->add_parts(j->dweight + from, parts + from, (int64_t)v->part_floats, j->parts, to - from,
+                       j->add);
 }
 
 static void finish_backward(const struct backward_job *j)
 {
     const struct conv *v = j->v;
-    int run = v->minor * v->taps, per = (run + ADD_RUN - 1) / ADD_RUN;
+    int64_t all = (int64_t)v->taps * v->minor * v->major;
     if (j->dweight && j->parts > 1)
-        conv_share(v->cpu, add_units, (void *)(uintptr_t)j, (int64_t)per * v->weights_cols.groups, 1);
+        conv_share(v->cpu, add_units, (void *)(uintptr_t)j, (all + ADD_RUN - 1) / ADD_RUN, 1);
     for (int c = 0; j->dbias && c < v->s.c_out; c++) {
         double sum = 0;
         for (int part = 0; part < j->parts; part++)
@@ -445,17 +429,18 @@ static void finish_backward(const struct backward_job *j)
 }
 
 void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                       const struct tensor *dx, int accumulate, float *dweight, float *dbias)
+                       const struct tensor *dx, int add, float *dweight, float *dbias)
 {
     if (!v || v->cpu->base.error.code)
         return;
     int n = dy->g.n, with_data = dx && dx->data;
     float *tables = v->tables;
     CHECK(v->s.training && n <= v->s.n && dy->g.c == v->s.c_out && (!with_data || v->s.input_grad));
-    struct backward_job j = {.v = v, .cut = conv_cut(v, n, 1), .dweight = dweight, .dbias = dbias};
+    struct backward_job j = {.v = v, .cut = conv_cut(v, n, 1), .dweight = dweight, .dbias = dbias,
+                             .add = (add & CONV_ADD_WEIGHT) != 0};
     j.x = conv_operand(&tables, x, n);
     j.dy = conv_gradient(&tables, dy, n);
-    j.dx = (struct target){.t = dx, .accumulate = accumulate};
+    j.dx = (struct target){.t = dx, .accumulate = (add & CONV_ADD_DX) != 0};
     j.parts = conv_parts(v, &j.cut);
     j.data_groups = with_data ? v->data.cols.groups : 0;
     j.groups = j.data_groups + (dweight ? v->weights_cols.groups : dbias ? 1 : 0);

@@ -2,7 +2,7 @@
  * forms of conv_int.h.
  *
  *     tensor -> lines with a border -> neighbours side by side
- *               PADDED: this is it     PAIRED, NINE, ALL: by rows.h's expand()
+ *               PADDED: this is it     NINE, ALL: by rows.h's expand()
  */
 #include <math.h>
 #include <string.h>
@@ -154,22 +154,6 @@ static void fill_padded(const struct conv *v, char *to, const struct operand *o,
     memset(to, 0, 64); /* what expand() may read behind the last line */
 }
 
-static void fill_paired(const struct conv *v, char *to, char *stage, const struct side *a,
-                        const struct operand *o, const struct block *b)
-{
-    size_t step = (size_t)a->c * v->element, row = (size_t)a->ld * v->element, offset = 0;
-    struct place at;
-    for (int p = -1; p <= b->planes; p++)
-        for (int r = -1; r <= b->rows; r++, to += row * (size_t)(v->w + 2)) {
-            if (!conv_locate(&at, v, b, p, r)) {
-                memset(to, 0, row * (size_t)(v->w + 2));
-                continue;
-            }
-            fill_padded(v, stage, o, b, p, 1, r, 1);
-            v->rows->expand(to, row, stage, step, &offset, 1, row, v->w + 2);
-        }
-}
-
 static void fill_nine(const struct conv *v, char *to, char *stage, const struct side *a,
                       const struct operand *o, const struct block *b)
 {
@@ -229,7 +213,6 @@ void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a
     size_t bytes = (size_t)(conv_positions(a, b) * a->ld) * v->element;
     switch (a->form) {
     case FORM_PADDED: fill_padded(v, to, o, b, -1, b->planes + 2, -1, b->rows + 2); break;
-    case FORM_PAIRED: fill_paired(v, to, stage, a, o, b); break;
     case FORM_NINE: fill_nine(v, to, stage, a, o, b); break;
     case FORM_ALL: fill_all(v, to, stage, a, o, b); break;
     case FORM_FLAT:
@@ -247,8 +230,7 @@ static const char *line_in(const struct conv *v, const char *block, const struct
     struct grid g = conv_grid(a, b);
     int64_t at = p * g.plane + r * g.row, centre = 0;
     switch (a->form) {
-    case FORM_PADDED:
-    case FORM_PAIRED: at += g.plane + g.row + 1; break;
+    case FORM_PADDED: at += g.plane + g.row + 1; break;
     case FORM_NINE: at += g.plane, centre = 4 * a->c; break;
     case FORM_ALL: centre = 13 * a->c; break;
     case FORM_FLAT:

@@ -6,13 +6,14 @@
  *     FLAT     a voxel                                        1 segment of c           CONV_1, UP
  *     EIGHT    the 2x2x2 fine voxels of a coarse one          1 segment of 8c          DOWN, UP's gradient
  *     PADDED   a voxel, lines with a zero border              9 segments (dz,dy) of 3c
- *     PAIRED   32/c voxels from here on, lines as in PADDED   9 or 18 segments of 32
  *     NINE     the 3x3 neighbours in y and x                  3 segments (dz) of 9c
  *     ALL      the 27 neighbours                              1 segment of 27c, filled up to a multiple of 32
  *
- * The last four are CONV_3 (and its gradient). PADDED costs nothing to make but multiplies border
- * positions too, so short lines take NINE. Rows of A that cross a cache line are slow to load for AMX:
- * PAIRED makes rows of 16 or 8 channels fill a line. The first layer, with a channel or two, takes ALL.
+ * The last three are CONV_3 (and its gradient). PADDED costs nothing to make but multiplies border
+ * positions too, so short lines take NINE. The first layer, with a channel or two, takes ALL.
+ *
+ * Segments and their elements follow the taps of the kernel: row (tap, channel) of B and of D is row
+ * (tap, channel) of the weight.
  *
  * Planes of all items follow each other with one empty plane between items, so that small volumes of a
  * batch make one long run:
@@ -28,7 +29,7 @@
 #include "device/cpu.h"
 #include "device/isa/rows.h"
 
-enum form { FORM_FLAT, FORM_EIGHT, FORM_PADDED, FORM_PAIRED, FORM_NINE, FORM_ALL };
+enum form { FORM_FLAT, FORM_EIGHT, FORM_PADDED, FORM_NINE, FORM_ALL };
 
 /* The left operand of a product. */
 struct side {
@@ -49,7 +50,6 @@ struct product {
     struct side a;
     int scatter;       /* 1: columns are (2x2x2 fine voxels, channels) */
     int mirrored;      /* 1: rows are (mirrored tap, major), else (tap, minor) */
-    int *rows;         /* (minor * taps): row of B of every element, if not mirrored or scattered */
     int c;             /* channels of the result */
     struct columns cols;
     char *packed;
@@ -86,13 +86,13 @@ struct conv {
     int d, h;                    /* of the grid: CONV_1 is one line an item, DOWN and UP the coarse side */
     int64_t w;
     int taps;                    /* 27, 8, 1 */
-    int major, minor;            /* weight is (major, minor, taps) */
+    int major, minor;            /* weight is (taps, minor, major) */
 
     struct product forward, data;
     struct side weights;         /* dweight = A^T Y: A; EIGHT always on the left */
     int weights_of_grad;         /* CONV_UP: A is the gradient, Y the input */
     struct columns weights_cols; /* = columns of Y */
-    int *weights_rows;           /* (minor * taps): row of D of every element */
+    int direct;                  /* 1: D has the rows of dweight, else some more: ALL */
 
     int64_t chunk;               /* positions of one forward product */
     int parts;                   /* most partial sums of dweight */
@@ -113,8 +113,6 @@ struct grid conv_grid(const struct side *a, const struct block *b);
 /* Positions that A occupies: with borders. */
 int64_t conv_positions(const struct side *a, const struct block *b);
 void conv_offsets(int64_t *offset, const struct side *a, const struct block *b);
-/* Row of B (or D) of tap t, channel ch. */
-int conv_row(const struct side *a, int t, int ch);
 
 struct cut conv_cut(const struct conv *v, int n, int backward);
 struct block conv_block(const struct cut *c, int i);

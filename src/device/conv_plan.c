@@ -35,13 +35,10 @@ static int64_t least(int64_t a, int64_t b)
 
 static struct side make_side(enum form form, int c)
 {
-    int group = LINE_ELEMENTS / (c < LINE_ELEMENTS ? c : LINE_ELEMENTS);
     switch (form) {
     case FORM_FLAT: return (struct side){form, c, c, 1, c};
     case FORM_EIGHT: return (struct side){form, c, 8 * c, 1, 8 * c};
     case FORM_PADDED: return (struct side){form, c, c, 9, 3 * c};
-    case FORM_PAIRED:
-        return (struct side){form, c, LINE_ELEMENTS, 9 * ((3 + group - 1) / group), LINE_ELEMENTS};
     case FORM_NINE: return (struct side){form, c, 9 * c, 3, 9 * c};
     case FORM_ALL: break;
     }
@@ -50,26 +47,15 @@ static struct side make_side(enum form form, int c)
 }
 
 /* For a 3x3x3 kernel over c channels. */
-static enum form form_3(const struct conv *v, int c, int for_weights)
+static enum form form_3(const struct conv *v, int c)
 {
-    if (c <= FEW_CHANNELS)
-        return FORM_ALL;
-    if (v->w <= SHORT_LINE)
-        return FORM_NINE;
-    if (v->element == 2 && !for_weights && (c == 16 || c == 8))
-        return FORM_PAIRED;
-    return FORM_PADDED;
-}
-
-static int bordered(const struct side *a)
-{
-    return a->form == FORM_PADDED || a->form == FORM_PAIRED;
+    return c <= FEW_CHANNELS ? FORM_ALL : v->w <= SHORT_LINE ? FORM_NINE : FORM_PADDED;
 }
 
 struct grid conv_grid(const struct side *a, const struct block *b)
 {
     struct grid g = {.row = b->len, .plane = b->rows * b->len};
-    if (bordered(a)) {
+    if (a->form == FORM_PADDED) {
         g.row = b->len + 2;
         g.plane = (b->rows + 2) * g.row;
     }
@@ -80,31 +66,20 @@ struct grid conv_grid(const struct side *a, const struct block *b)
 int64_t conv_positions(const struct side *a, const struct block *b)
 {
     struct grid g = conv_grid(a, b);
-    int halo = bordered(a) || a->form == FORM_NINE ? 2 : 0;
+    int halo = a->form == FORM_PADDED || a->form == FORM_NINE ? 2 : 0;
     return (b->planes + halo) * g.plane;
 }
 
 void conv_offsets(int64_t *offset, const struct side *a, const struct block *b)
 {
     struct grid g = conv_grid(a, b);
-    int parts = a->n_segments / 9, group = LINE_ELEMENTS / a->c;
     for (int s = 0; s < a->n_segments; s++) {
         offset[s] = 0;
         if (a->form == FORM_NINE)
             offset[s] = s * g.plane * a->ld;
-        if (bordered(a)) {
-            int tap = s / parts;
-            offset[s] = (tap / 3 * g.plane + tap % 3 * g.row + s % parts * group) * a->ld;
-        }
+        if (a->form == FORM_PADDED)
+            offset[s] = (s / 3 * g.plane + s % 3 * g.row) * a->ld;
     }
-}
-
-int conv_row(const struct side *a, int t, int ch)
-{
-    if (a->form != FORM_PAIRED)
-        return t * a->c + ch;
-    int parts = a->n_segments / 9, group = LINE_ELEMENTS / a->c, x = t % 3;
-    return (t / 3 * parts + x / group) * LINE_ELEMENTS + x % group * a->c + ch;
 }
 
 /* ---- cutting ------------------------------------------------------------------------------------- */
@@ -137,7 +112,7 @@ static void cut_volume(struct cut *c, const struct conv *v, int backward)
         }
         if (n_rows < c->rows && (block_bytes(v, &b, backward) > BLOCK_BYTES || b.rows * b.len > most))
             continue;
-        double lines = bordered(&v->forward.a) ? (b.rows + 2.0) / b.rows : 1;
+        double lines = v->forward.a.form == FORM_PADDED ? (b.rows + 2.0) / b.rows : 1;
         double halo = (b.planes + 2.0) / b.planes * (b.rows + 2) / b.rows;
         double cost = lines + 8.0 / v->s.c_out * halo;
         if (best == 0 || cost < best) {
@@ -244,7 +219,7 @@ static void raise_needs(struct needs *m, const struct conv *v, int n, int backwa
         if (!backward)
             continue;
         struct grid g = conv_grid(a, &b);
-        struct gemm_shape s = {a->n_segments, a->k, v->weights_cols.per};
+        struct gemm_shape s = {.n_segments = a->n_segments, .k = a->k, .n = v->weights_cols.per};
         conv_offsets(offset, a, &b);
         raise(&m->y, g.m * v->weights_cols.n * (int64_t)v->element + SLACK_BYTES);
         raise(&m->gemm, (int64_t)v->gemm->weights_scratch(&s, a->ld, g.m, conv_positions(a, &b) * a->ld));
@@ -255,26 +230,16 @@ static void raise_needs(struct needs *m, const struct conv *v, int n, int backwa
     }
 }
 
-static int64_t plain_floats(const struct side *a, const struct columns *c)
-{
-    return (int64_t)a->n_segments * a->k * c->per;
-}
-
 static void lay_out(struct conv *v, struct needs *m)
 {
     int per = v->forward.cols.per;
-    int64_t plain = plain_floats(&v->forward.a, &v->forward.cols);
     for (int n = 1; n <= v->s.n; n++) {
         raise_needs(m, v, n, 0);
         if (v->s.training)
             raise_needs(m, v, n, 1);
     }
-    if (v->s.training)
-        raise(&plain, plain_floats(&v->weights, &v->weights_cols));
-    if (v->s.input_grad) {
-        raise(&plain, plain_floats(&v->data.a, &v->data.cols));
+    if (v->s.input_grad)
         per = v->data.cols.per > per ? v->data.cols.per : per;
-    }
     v->chunk = CHUNK_FLOATS / per > 64 ? CHUNK_FLOATS / per : 64;
     struct layout *at = &v->at;
     at->a = take(&at->total, m->a);
@@ -283,7 +248,7 @@ static void lay_out(struct conv *v, struct needs *m)
     at->stage = take(&at->total, m->stage);
     at->c = take(&at->total, v->chunk * per * (int64_t)sizeof(float) + SLACK_BYTES);
     at->gemm = take(&at->total, m->gemm);
-    at->d = take(&at->total, plain * (int64_t)sizeof(float) + SLACK_BYTES);
+    at->d = take(&at->total, v->direct ? 0 : (int64_t)(v->part_floats * sizeof(float)) + SLACK_BYTES);
     at->sums = take(&at->total, 3 * (int64_t)sizeof(double) * table_room(v->s.c_out));
 }
 
@@ -306,7 +271,7 @@ static struct product make_product(const struct conv *v, enum form form, int fro
 {
     struct product p = {.a = make_side(form, from), .scatter = scatter, .c = to};
     p.cols = make_columns(scatter ? 8 * to : to, scatter ? to : 1, COLUMNS);
-    struct gemm_shape s = {p.a.n_segments, p.a.k, p.cols.per};
+    struct gemm_shape s = {.n_segments = p.a.n_segments, .k = p.a.k, .n = p.cols.per};
     p.packed_each = (v->gemm->pack_bytes(&s) + 63) / 64 * 64;
     return p;
 }
@@ -327,9 +292,9 @@ static void set_shapes(struct conv *v)
         v->d = v->h = 1;
     }
     if (s->kind == CONV_3) {
-        v->forward = make_product(v, form_3(v, in, 0), in, out, 0);
-        v->data = make_product(v, form_3(v, out, 0), out, in, 0);
-        v->weights = make_side(form_3(v, in, 1), in);
+        v->forward = make_product(v, form_3(v, in), in, out, 0);
+        v->data = make_product(v, form_3(v, out), out, in, 0);
+        v->weights = make_side(form_3(v, in), in);
     } else {
         v->forward = make_product(v, down ? FORM_EIGHT : FORM_FLAT, in, out, up);
         v->data = make_product(v, up ? FORM_EIGHT : FORM_FLAT, out, in, down);
@@ -338,22 +303,13 @@ static void set_shapes(struct conv *v)
     v->data.mirrored = s->kind == CONV_3 || s->kind == CONV_1;
     v->weights_cols = make_columns(v->major, 1, WEIGHTS_COLUMNS);
     v->part_floats = (size_t)v->weights.n_segments * (size_t)v->weights.k * (size_t)v->major;
+    v->direct = v->part_floats == (size_t)v->taps * (size_t)v->minor * (size_t)v->major;
 }
 
 static int64_t tables_floats(const struct conv *v, int n)
 {
     int64_t in = table_room(v->s.c_in), out = table_room(v->s.c_out);
     return n * (4 * in + 5 * out) + out;
-}
-
-/* For every element of (minor, taps) its row. */
-static int *make_rows(const struct conv *v, const struct side *a)
-{
-    struct device *dev = &v->cpu->base;
-    int *rows = dev->ops->alloc(dev, (size_t)(v->minor * v->taps) * sizeof(int));
-    for (int i = 0; rows && i < v->minor * v->taps; i++)
-        rows[i] = conv_row(a, i % v->taps, i / v->taps);
-    return rows;
 }
 
 /* Memory of the plan itself. */
@@ -367,13 +323,8 @@ static int allocate(struct conv *v, const struct needs *m)
     v->forward.packed = ops->alloc(dev, v->forward.packed_each * (size_t)v->forward.cols.groups);
     if (v->s.training && v->s.input_grad)
         v->data.packed = ops->alloc(dev, v->data.packed_each * (size_t)v->data.cols.groups);
-    v->forward.rows = make_rows(v, &v->forward.a);
-    if (v->s.training && v->s.input_grad)
-        v->data.rows = make_rows(v, &v->data.a);
-    if (v->s.training) {
-        v->weights_rows = make_rows(v, &v->weights);
+    if (v->s.training)
         v->bias_sums = ops->alloc(dev, (size_t)m->parts * (size_t)v->s.c_out * sizeof(double));
-    }
     size_t partial = m->parts > 1 ? (size_t)m->parts * v->part_floats * sizeof(float) : 0;
     return cpu_reserve(v->cpu, v->at.total, partial);
 }
@@ -407,8 +358,7 @@ void cpu_conv_free(struct conv *v)
     if (!v)
         return;
     struct device *dev = &v->cpu->base;
-    void *memory[] = {v->tables, v->moments, v->forward.packed, v->data.packed, v->forward.rows,
-                      v->data.rows, v->weights_rows, v->bias_sums};
+    void *memory[] = {v->tables, v->moments, v->forward.packed, v->data.packed, v->bias_sums};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         dev->ops->free(dev, memory[i]);
     mem_free(v);
@@ -450,52 +400,34 @@ struct packing {
     const float *weight;
 };
 
-/* The weights of a group of columns as plain (row, column), by how they lie in (major, minor, taps). */
-static void plain_columns(float *plain, const struct conv *v, const struct product *p, int group,
-                          const float *weight)
+static void pack_group(const struct conv *v, const struct product *p, int group, const float *weight)
 {
-    int n = columns_of(&p->cols, group), first = group * p->cols.per, run = v->minor * v->taps;
-    int rows[27];
-    if (p->scatter) { /* row = major, column = (tap, minor) */
-        int taps = n / v->minor;
-        for (int t = 0; t < taps; t++)
-            rows[t] = t;
-        for (int a = 0; a < v->major; a++)
-            v->rows->turn(plain + (int64_t)a * n, rows, v->minor,
-                          weight + (int64_t)a * run + first / v->minor, v->taps, taps, v->minor);
+    struct gemm_shape s = {.n_segments = p->a.n_segments, .k = p->a.k, .n = columns_of(&p->cols, group)};
+    char *to = p->packed + (size_t)group * p->packed_each;
+    int64_t first = group * p->cols.per, tap = (int64_t)v->minor * v->major;
+    if (!p->scatter && !p->mirrored) { /* row = (tap, minor), column = major */
+        v->gemm->pack(to, weight + first, v->major, v->taps * v->minor, &s);
         return;
     }
-    if (!p->mirrored) { /* row = (tap, minor), column = major */
-        v->rows->turn(plain, p->rows, n, weight + (int64_t)first * run, run, run, n);
-        return;
+    /* row = (mirrored tap, major), column = minor; or row = major, column = (tap, minor) */
+    struct gemm_turned t = {.b = weight + first * v->major, .ld = v->major, .block = v->major};
+    if (p->mirrored) {
+        t.b += (v->taps - 1) * tap;
+        t.stride = tap;
+        t.rows = (int64_t)v->taps * v->major;
     }
-    for (int t = 0; t < v->taps; t++) /* row = (mirrored tap, major), column = minor */
-        rows[t] = conv_row(&p->a, v->taps - 1 - t, 0);
-    for (int a = 0; a < v->major; a++) {
-        const float *from = weight + (int64_t)a * run + first * v->taps;
-        for (int i = 0; a + 1 < v->major && i < n * v->taps; i += 16) /* far from the last one */
-            __builtin_prefetch(from + run + i);
-        v->rows->turn(plain + (int64_t)a * n, rows, n, from, v->taps, v->taps, n);
-    }
+    v->gemm->pack_turned(to, &t, &s);
 }
 
 static void pack_units(void *arg, char *scratch, int64_t first, int64_t end)
 {
     const struct packing *k = arg;
     const struct conv *v = k->v;
-    float *plain = (float *)(void *)(scratch + v->at.d);
+    (void)scratch;
     for (int64_t i = first; i < end; i++) {
-        int group = (int)i;
-        const struct product *p = &v->forward;
-        if (group >= p->cols.groups) {
-            group -= p->cols.groups;
-            p = &v->data;
-        }
-        struct gemm_shape s = {p->a.n_segments, p->a.k, columns_of(&p->cols, group)};
-        if (p->a.form == FORM_ALL || p->a.form == FORM_PAIRED) /* have rows of no weight */
-            memset(plain, 0, (size_t)s.n_segments * (size_t)s.k * (size_t)s.n * sizeof *plain);
-        plain_columns(plain, v, p, group, k->weight);
-        v->gemm->pack(p->packed + (size_t)group * p->packed_each, plain, &s);
+        int group = (int)i, of_data = group >= v->forward.cols.groups;
+        pack_group(v, of_data ? &v->data : &v->forward, of_data ? group - v->forward.cols.groups : group,
+                   k->weight);
     }
 }
 

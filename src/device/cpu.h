@@ -40,6 +40,6 @@ void cpu_conv_pack(struct conv *v, const float *weight);
 void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
                       const struct tensor *y, struct conv_stats *stats);
 void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                       const struct tensor *dx, int accumulate, float *dweight, float *dbias);
+                       const struct tensor *dx, int add, float *dweight, float *dbias);
 
 #endif

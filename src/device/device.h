@@ -68,7 +68,7 @@ struct device_ops {
     void (*conv_forward)(struct conv *v, const struct conv_in *x, const float *bias,
                          const struct tensor *y, struct conv_stats *stats);
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                          const struct tensor *dx, int accumulate, float *dweight, float *dbias);
+                          const struct tensor *dx, int add, float *dweight, float *dbias);
 
     /* Batch norm's backward sums and the join of two gradients, see norm.h (cpu: norm_cpu.c). */
     void (*norm_sums)(struct device *dev, const struct tensor *g, const struct conv_source *y,

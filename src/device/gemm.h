@@ -4,8 +4,8 @@
  * over a block with a one-voxel border the voxels x-1, x, x+1 of a row lie side by side, so the kernel
  * is 9 segments (dz, dy), each 3*c_in long:
  *
- *     forward    C[m][j]       (+)= sum_s sum_k A[m*lda + offset[s] + k] * B[s][k][j]
- *     weights    D[s][k][j]     +=  sum_m       A[m*lda + offset[s] + k] * Y[m*ldy + j]
+ *     forward    C[m][j]         =  sum_s sum_k A[m*lda + offset[s] + k] * B[s][k][j]
+ *     weights    D[s][k][j]    (+)= sum_m       A[m*lda + offset[s] + k] * Y[m*ldy + j]
  *
  * A and Y are float or bf16 (uint16_t holding the upper half of a float); C and D are float. Rows of A
  * may be read up to GEMM_SLACK elements past the last segment (values there must be finite): the caller
@@ -22,26 +22,49 @@ struct gemm_shape {
     int n_segments;
     int k;                         /* elements of a segment, the same for all */
     int n;                         /* columns of B, C, D, Y */
+    int pitch;                     /* forward: positions from one line of the grid to the next, 0 if
+                                      unknown. The order of the work may follow it, no bit does. */
+};
+
+/* B as a matrix that lies in memory by columns, in blocks of rows, each before the last one:
+ *
+ *     B[r][j] = b[j*ld + r % block - r / block * stride]
+ *
+ * So a block >= all rows is a plain transposition; and where weights are (tap, c_in, c_out), the gradient
+ * of a kernel's input, whose rows are (mirrored tap, c_out), has b at the last tap, block = ld = c_out,
+ * stride = c_in * c_out. */
+struct gemm_turned {
+    const float *b;
+    int64_t ld, block, stride;
+    int64_t rows;                  /* those from here on do not exist and are zero; 0: all exist */
 };
 
 struct gemm_ops {
     const char *name;              /* "avx512 f32", "amx bf16", "portable f32" */
     int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
 
-    /* Size of B once packed, bytes, and the packing from plain float (s, k, j) order. To share the
-     * columns of a deep layer between threads, the caller packs blocks of columns one by one. */
+    /* Size of B once packed, bytes, and the packing from float. Row r = s*k + k of B is at b + r*ldb;
+     * rows from `rows` on do not exist and are zero. To share the columns of a deep layer between
+     * threads, the caller packs blocks of columns one by one. pack_turned gives the same bytes for the
+     * same B. */
     size_t (*pack_bytes)(const struct gemm_shape *s);
-    void (*pack)(void *packed, const float *b, const struct gemm_shape *s);
+    void (*pack)(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s);
+    void (*pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s);
 
     /* C rows m in [0, m_count), all n columns (ldc >= n). Overwrites C. */
     void (*forward)(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,
                     const void *packed, const struct gemm_shape *s, int64_t m_count);
 
-    /* Adds to D (s, k, j order, plain float). Needs scratch of weights_scratch() bytes, any contents. */
+    /* Row r = s*k + k of D is at d + r*ldd. Adds to D if `add` is 1, else overwrites it, whatever it
+     * holds. Needs scratch of weights_scratch() bytes, any contents. */
     size_t (*weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach);
-    void (*weights)(float *d, const void *a, int64_t lda, const int64_t *offset, const void *y,
-                    int64_t ldy, const struct gemm_shape *s, int64_t m_count, int64_t reach,
-                    void *scratch);
+    void (*weights)(float *d, int64_t ldd, int add, const void *a, int64_t lda, const int64_t *offset,
+                    const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
+                    int64_t reach, void *scratch);
+
+    /* Multiplies registers, nothing else, and returns how many operations that were: what the products
+     * above are measured against. */
+    int64_t (*peak)(int64_t rounds);
 };
 /* reach: elements of A from its start to the end of what any segment of any row may touch. */
 

@@ -4,11 +4,11 @@
  * These loops do next to no arithmetic; their cost is the memory they touch. Bytes a weight:
  *
  *     square_sum   reads g                              4    norm of the gradient
- *     sgd          reads w, m, g; writes w, m, g = 0   24    update; the next step finds g zeroed
- *     adam         the same with a second moment       32
+ *     sgd          reads w, m, g; writes w, m          20    update
+ *     adam         the same with a second moment       28
  *     ema          reads t, s; writes t                12    averaged teacher
  *
- * so that a step of a network with 9.4 million weights moves 0.38 GB and nothing twice. All are
+ * so that a step of a network with 9.4 million weights moves 0.34 GB and nothing twice. All are
  * element by element, without fused products: the same bits on every level of the processor.
  */
 #ifndef FALX_KERNELS_OPTIM_H
@@ -16,34 +16,37 @@
 
 #include "device/kernels_math.h"
 
-/* d = factor g + decay w;  m = momentum m + d;  w -= rate m;  g = 0. A moment of zeros makes the
+/* d = factor g + decay w;  m = momentum m + d;  w -= rate m. A moment of zeros makes the
  * first one the gradient. */
 struct k_sgd {
-    float *w, *m, *g;
+    float *w, *m;
+    const float *g;
     float rate, momentum, decay, factor;
 };
 KERNEL void k_sgd_range(const struct k_sgd *k, int64_t i0, int64_t i1)
 {
-    float *restrict w = k->w, *restrict m = k->m, *restrict g = k->g;
+    float *restrict w = k->w, *restrict m = k->m;
+    const float *restrict g = k->g;
     float rate = k->rate, momentum = k->momentum, decay = k->decay, factor = k->factor;
     for (int64_t i = i0; i < i1; i++) {
         float d = factor * g[i] + decay * w[i];
         float moment = momentum * m[i] + d;
         m[i] = moment;
         w[i] = w[i] - rate * moment;
-        g[i] = 0.0f;
     }
 }
 
 /* d = factor g + decay w;  m = beta1 m + (1 - beta1) d;  v = beta2 v + (1 - beta2) d d;
- * w -= rate m / (sqrt(v) * scale + epsilon);  g = 0. Bias corrections are in rate and scale. */
+ * w -= rate m / (sqrt(v) * scale + epsilon). Bias corrections are in rate and scale. */
 struct k_adam {
-    float *w, *m, *v, *g;
+    float *w, *m, *v;
+    const float *g;
     float rate, beta1, beta2, scale, epsilon, decay, factor;
 };
 KERNEL void k_adam_range(const struct k_adam *k, int64_t i0, int64_t i1)
 {
-    float *restrict w = k->w, *restrict m = k->m, *restrict v = k->v, *restrict g = k->g;
+    float *restrict w = k->w, *restrict m = k->m, *restrict v = k->v;
+    const float *restrict g = k->g;
     float rate = k->rate, beta1 = k->beta1, beta2 = k->beta2, scale = k->scale;
     float epsilon = k->epsilon, decay = k->decay, factor = k->factor;
     for (int64_t i = i0; i < i1; i++) {
@@ -53,7 +56,6 @@ KERNEL void k_adam_range(const struct k_adam *k, int64_t i0, int64_t i1)
         m[i] = first;
         v[i] = second;
         w[i] = w[i] - rate * first / (sqrtf(second) * scale + epsilon);
-        g[i] = 0.0f;
     }
 }
 

@@ -3,7 +3,7 @@
  * forward of a layer:   source formula of its input -> convolution -> moments -> tables (norm.c)
  * backward of a layer:  gradient of its view and, if it is an output, of the output
  *                       -> sums, p, q, r (norm.c) -> convolution's backward: dx into the slot of
- * its input (first writer overwrites, later ones add), dweight and dbias added
+ * its input and dweight (first writer overwrites, later ones add), dbias added
  *
  * A layer that no gradient reaches is left out, and its parameters stay untouched.
  */
@@ -166,8 +166,16 @@ static int gradient_of(struct net *n, int layer, struct conv_grad *out)
 
 static float *grad_of(struct net *n, int param)
 {
-    n->params->touched[param] = 1;
     return n->params->grad + n->params->list[param].offset;
+}
+
+float *net_started_grad(struct net *n, int param)
+{
+    struct params *p = n->params;
+    if (!p->touched[param])
+        n->dev->ops->zero(n->dev, grad_of(n, param), (size_t)p->list[param].count * sizeof(float));
+    p->touched[param] = 1;
+    return grad_of(n, param);
 }
 
 static void backward_layer(struct net *n, int i)
@@ -177,20 +185,22 @@ static void backward_layer(struct net *n, int i)
     if (!gradient_of(n, i, &g))
         return;
     struct conv_in in = input_of(n, i);
-    int s = input_slot(n, i), add = s >= 0 && n->slots[s].written;
+    int s = input_slot(n, i), add = s >= 0 && n->slots[s].written ? CONV_ADD_DX : 0;
     struct tensor dx = {0};
     if (s >= 0) {
         dx = net_slot_tensor(n, s);
         n->slots[s].written = 1;
     }
-    float *dweight = grad_of(n, l->weight), *dbias = grad_of(n, l->bias);
+    float *dbias = net_started_grad(n, l->bias);
     if (l->norm) {
-        grad_of(n, l->gamma);
-        grad_of(n, l->beta);
-        if (n->mode == NET_TRAIN)
-            dbias = NULL; /* batch statistics take the bias out: its gradient is exactly 0 */
+        net_started_grad(n, l->gamma);
+        net_started_grad(n, l->beta);
     }
-    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, dweight, dbias);
+    if (l->norm && n->mode == NET_TRAIN)
+        dbias = NULL; /* batch statistics take the bias out: its gradient is exactly 0 */
+    add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
+    n->params->touched[l->weight] = 1;
+    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, grad_of(n, l->weight), dbias);
 }
 
 void net_backward(struct net *n)

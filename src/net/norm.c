@@ -135,7 +135,7 @@ void norm_tables(struct net *n, int layer, const struct net_pass *pass)
 
 static void add_grad(struct net *n, int param, const double *sum, int c)
 {
-    float *at = n->params->grad + n->params->list[param].offset;
+    float *at = net_started_grad(n, param);
     size_t bytes = (size_t)c * sizeof *at;
     n->dev->ops->download(n->dev, n->stage, at, bytes);
     for (int j = 0; j < c; j++)

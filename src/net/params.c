@@ -82,7 +82,44 @@ void params_free(struct params *p)
     mem_free(p);
 }
 
-/* Number i of parameter k: a quarter of Philox block k * 2^40 + i/4, as (2u - 1) * bound, u
+/* (taps, minor, major) here, (major, minor, taps) there; all else is one row. */
+struct order {
+    int64_t major, minor, taps;
+};
+
+static struct order order_of(const struct param *p)
+{
+    struct order o = {1, 1, p->count};
+    if (p->n_dims == 5)
+        o = (struct order){p->dims[0], p->dims[1], (int64_t)p->dims[2] * p->dims[3] * p->dims[4]};
+    return o;
+}
+
+static int64_t torch_index(const struct order *o, int64_t i)
+{
+    int64_t a = i % o->major, b = i / o->major % o->minor, t = i / o->major / o->minor;
+    return (a * o->minor + b) * o->taps + t;
+}
+
+void param_to_torch(float *to, const float *from, const struct param *p)
+{
+    struct order o = order_of(p);
+    for (int64_t b = 0; b < o.minor; b++)
+        for (int64_t a = 0; a < o.major; a++)
+            for (int64_t t = 0; t < o.taps; t++)
+                to[(a * o.minor + b) * o.taps + t] = from[(t * o.minor + b) * o.major + a];
+}
+
+void param_from_torch(float *to, const float *from, const struct param *p)
+{
+    struct order o = order_of(p);
+    for (int64_t b = 0; b < o.minor; b++)
+        for (int64_t a = 0; a < o.major; a++)
+            for (int64_t t = 0; t < o.taps; t++)
+                to[(t * o.minor + b) * o.major + a] = from[(a * o.minor + b) * o.taps + t];
+}
+
+/* Number i, in PyTorch's order, of parameter k: a quarter of Philox block k * 2^40 + i/4, as (2u - 1) * bound, u
  * uniform. */
 static float initial(const struct param *p, int k, int64_t i, uint64_t seed, uint64_t salt)
 {
@@ -99,10 +136,11 @@ void params_init(struct params *p, uint64_t seed, uint64_t salt)
     float chunk[CHUNK];
     for (int k = 0; k < p->n; k++) {
         const struct param *q = &p->list[k];
+        struct order o = order_of(q);
         for (int64_t at = 0; at < q->count; at += CHUNK) {
             int64_t n = q->count - at < CHUNK ? q->count - at : CHUNK;
             for (int64_t i = 0; i < n; i++)
-                chunk[i] = initial(q, k, at + i, seed, salt);
+                chunk[i] = initial(q, k, torch_index(&o, at + i), seed, salt);
             p->dev->ops->upload(p->dev, p->value + q->offset + at, chunk,
                                 (size_t)n * sizeof *chunk);
         }
@@ -122,7 +160,6 @@ void params_copy(struct params *to, const struct params *from)
 void params_zero_grad(struct params *p)
 {
     CHECK(p->grad);
-    p->dev->ops->zero(p->dev, p->grad, (size_t)p->trainable_count * sizeof(float));
     memset(p->touched, 0, (size_t)p->n_trainable);
 }
 

@@ -6,6 +6,10 @@
  *
  *     value:  [ trainable: weights, biases, gammas, betas | buffers: running_mean, running_var ]
  *     grad:   [ the same trainable part                   ]
+ *
+ * The weight of a convolution has PyTorch's shape (a, b, k, k, k), a = c_out, b = c_in (a transposed
+ * one: a = c_in, b = c_out), but lies as (k, k, k, b, a): the products of conv.h read and write runs
+ * along a. Files keep PyTorch's order.
  */
 #ifndef FALX_PARAMS_H
 #define FALX_PARAMS_H
@@ -30,7 +34,8 @@ struct params {
     int64_t trainable_count, count; /* floats: of the first part, of all */
     float *value;            /* (count) device memory */
     float *grad;             /* (trainable_count) device memory; NULL for teachers and frozen copies */
-    unsigned char *touched;  /* (n_trainable) host: got a gradient since the last params_zero_grad */
+    unsigned char *touched;  /* (n_trainable) host: got a gradient since the last params_zero_grad;
+                              * what is in grad of the others means nothing */
     int64_t batches;         /* training forward passes so far: PyTorch's num_batches_tracked */
     uint64_t version;        /* raised by whoever changes value; nets repack weights when it moved */
 };
@@ -45,7 +50,10 @@ void params_free(struct params *p); /* NULL is fine */
 void params_init(struct params *p, uint64_t seed, uint64_t salt);
 /* Values, buffers and batches; the two must have the same definition. */
 void params_copy(struct params *to, const struct params *from);
-void params_zero_grad(struct params *p);
+void params_zero_grad(struct params *p); /* forgets them: nothing is touched */
+/* One parameter, host memory, into the order of PyTorch and back. */
+void param_to_torch(float *to, const float *from, const struct param *p);
+void param_from_torch(float *to, const float *from, const struct param *p);
 const struct param *params_find(const struct params *p, const char *name); /* NULL: none */
 
 #endif

@@ -37,8 +37,8 @@ double optim_grad_norm(struct params *p);
 /* What to multiply gradients of this norm with so that it is at most `clip`; 0 = no limit. */
 double optim_clip(double norm, double clip);
 /* One update with this rate, the gradient multiplied by `factor` (clipping); parameters not touched
- * stay, weight decay included. One pass, which leaves the gradient zero and nothing touched: the
- * state params_zero_grad() makes. */
+ * stay, weight decay included. One pass, after which nothing is touched: the state
+ * params_zero_grad() makes. */
 void optim_step(struct optim *m, double rate, double factor);
 
 /* r(c, R) = exp(-5 (1 - clip(c,0,R)/R)^2), 1 if R = 0. */

@@ -149,20 +149,6 @@ struct product {
     int halves; /* 1, 2: rows are every second one of 32 bytes, the even or the odd ones */
 };
 
-static int steps_of(const struct gemm_shape *s) /* of 32 k, in one segment */
-{
-    return (s->k + TILE_K - 1) / TILE_K;
-}
-
-/* Rows of 16 channels (32 bytes), with segments of three of them, can be read in whole lines if the
- * even rows are done first and then the odd ones: a segment that begins in the middle of a line is
- * read from the line's start, with weights moved by half a line. So B is packed twice, the second
- * time with its zeros in front. */
-static int has_halves(const struct gemm_shape *s)
-{
-    return s->k == 3 * TILE_K / 2;
-}
-
 /* Steps [first, first + count) of the columns whose tiles begin at b, `width` side by side. */
 static void chunk_start(struct chunk *k, const struct product *p, const uint16_t *b, int width,
                         int first, int count)
@@ -278,53 +264,33 @@ static void forward(float *c, int64_t ldc, const void *a, int64_t lda, const int
     _tile_release();
 }
 
-static size_t pack_bytes(const struct gemm_shape *s)
+static int64_t peak(int64_t rounds)
 {
-    return (size_t)s->n_segments * (size_t)steps_of(s) * (has_halves(s) ? 2 : 1) *
-           (size_t)((s->n + TILE_COLS - 1) / TILE_COLS) * TILE_SIZE * 2;
-}
-
-static __m256i load_rounded(const float *b, __mmask16 mask)
-{
-    return (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, b));
-}
-
-/* A tile from row k of a segment b of `rows` rows on; rows outside of the segment are zero. */
-static void pack_tile(uint16_t *to, const float *b, int64_t n, int64_t k, int rows, __mmask16 mask)
-{
-    for (int r = 0; r < TILE_ROWS; r++, k += 2) {
-        __m256i first = _mm256_setzero_si256(), second = first;
-        if (k >= 0 && k < rows)
-            first = load_rounded(b + k * n, mask);
-        if (k + 1 >= 0 && k + 1 < rows)
-            second = load_rounded(b + (k + 1) * n, mask);
-        _mm512_storeu_si512(to + r * 32, interleave(first, second));
+    tiles_configure(4, TILE_ROWS, TILE_COLS, TILE_COLS);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (int64_t i = 0; i < rounds; i++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
     }
-}
-
-static void pack(void *packed, const float *b, const struct gemm_shape *s)
-{
-    uint16_t *to = packed;
-
-    for (int j = 0; j < s->n; j += 2 * TILE_COLS)
-        for (int moved = 0; moved <= has_halves(s); moved++)
-            for (int step = 0; step < s->n_segments * steps_of(s); step++)
-                for (int col = j; col < s->n && col < j + 2 * TILE_COLS; col += TILE_COLS) {
-                    const float *from = b + (int64_t)(step / steps_of(s)) * s->k * s->n + col;
-                    int64_t k = step % steps_of(s) * TILE_K - moved * (TILE_K / 2);
-                    pack_tile(to, from, s->n, k, s->k, column_mask(s->n - col));
-                    to += TILE_SIZE;
-                }
+    _tile_release();
+    return rounds * 4 * 2 * TILE_ROWS * TILE_K * TILE_COLS;
 }
 
 extern const struct gemm_ops ISA(gemm_amx_ops);
 const struct gemm_ops ISA(gemm_amx_ops) = {
     .name = "amx bf16",
     .element_bytes = 2,
-    .pack_bytes = pack_bytes,
-    .pack = pack,
+    .pack_bytes = ISA(gemm_amx_pack_bytes),
+    .pack = ISA(gemm_amx_pack),
+    .pack_turned = ISA(gemm_amx_pack_turned),
     .forward = forward,
     .weights_scratch = ISA(gemm_amx_weights_scratch),
     .weights = ISA(gemm_amx_weights),
+    .peak = peak,
 };
 #endif

@@ -78,9 +78,32 @@ static inline __mmask16 column_mask(int left)
 /* gemm_amx_weights.c: struct gemm_ops' weights and weights_scratch. */
 size_t ISA(gemm_amx_weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count,
                                      int64_t reach);
-void ISA(gemm_amx_weights)(float *d, const void *a, int64_t lda, const int64_t *offset,
-                           const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
-                           int64_t reach, void *scratch);
+void ISA(gemm_amx_weights)(float *d, int64_t ldd, int add, const void *a, int64_t lda,
+                           const int64_t *offset, const void *y, int64_t ldy,
+                           const struct gemm_shape *s, int64_t m_count, int64_t reach,
+                           void *scratch);
+
+/* gemm_amx_pack.c: struct gemm_ops' pack and pack_turned, and how the packed B is laid out. */
+size_t ISA(gemm_amx_pack_bytes)(const struct gemm_shape *s);
+void ISA(gemm_amx_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
+                        const struct gemm_shape *s);
+void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t,
+                               const struct gemm_shape *s);
+
+/* Steps of 32 k in one segment; the last may be filled up with zeros. */
+static inline int steps_of(const struct gemm_shape *s)
+{
+    return (s->k + TILE_K - 1) / TILE_K;
+}
+
+/* Rows of 16 channels (32 bytes), with segments of three of them, can be read in whole lines if the
+ * even rows are done first and then the odd ones: a segment that begins in the middle of a line is
+ * read from the line's start, with weights moved by half a line. So B is packed twice, the second
+ * time with its zeros in front. */
+static inline int has_halves(const struct gemm_shape *s)
+{
+    return s->k == 3 * TILE_K / 2;
+}
 #endif
 
 #endif

@@ -13,7 +13,8 @@
  *     position   0 ........ 31 | 32 ....... 63 | 64 ...      tiles of the strip
  *     Y            0 0 0 y0 y1 y2 ..... ym-1 0 0 ...         at shift 3: zeros where Y has ended
  *
- * Sums are in float, in an order that follows from the shapes alone, and begin with what is in D.
+ * Sums are in float, in an order that follows from the shapes alone; added to D, they begin with what is
+ * in it.
  */
 #include "device/isa/gemm_amx.h"
 
@@ -172,9 +173,15 @@ struct tap_sum {
     const uint16_t *a, *b[GROUP];
     float *d[GROUP];
     int64_t a_step, d_bytes, steps;
+    int add;         /* else sums begin with zero */
 };
 
-#define TAP_LOAD(i, t, row) _tile_loadd(i, w->d[t] + (row) * (w->d_bytes / 4), w->d_bytes)
+#define TAP_LOAD(i, t, row)                                                                       \
+    do {                                                                                          \
+        _tile_zero(i);                                                                            \
+        if (w->add)                                                                               \
+            _tile_loadd(i, w->d[t] + (row) * (w->d_bytes / 4), w->d_bytes);                       \
+    } while (0)
 #define TAP_STORE(i, t, row) _tile_stored(i, w->d[t] + (row) * (w->d_bytes / 4), w->d_bytes)
 #define TAP_B(t) _tile_loadd(7, w->b[t] + step * TILE_SIZE, LINE)
 
@@ -254,6 +261,8 @@ struct group {
 struct weights_job {
     struct strip strip;
     float *d;
+    int64_t ldd;
+    int add;
     const int64_t *offset;
     const struct gemm_shape *s;
     int64_t lda, m;
@@ -275,7 +284,8 @@ static void group_columns(struct weights_job *w, const struct group *g, int row,
     const struct tap *tap = g->tap;
     int64_t last = tap[g->count - 1].shift, start = tap->shift / TILE_K * TILE_K, n = w->s->n;
     int rows = height < TILE_ROWS ? height : TILE_ROWS;
-    struct tap_sum sum = { .a_step = w->strip.channels * TILE_K, .d_bytes = n * 4 };
+    struct tap_sum sum = { .a_step = w->strip.channels * TILE_K, .d_bytes = w->ldd * 4,
+                           .add = w->add };
 
     sum.a = w->strip.at + start * w->strip.channels + (tap->row + row) * TILE_K;
     sum.steps = (last + w->m - start + TILE_K - 1) / TILE_K;
@@ -285,7 +295,7 @@ static void group_columns(struct weights_job *w, const struct group *g, int row,
             int64_t at = start - tap[i].shift + PAIR_PAD;
             sum.b[i] = w->strip.pairs + (j / TILE_COLS * 2 + at % 2) * w->strip.n_pairs * TILE_K +
                        at / 2 * TILE_K;
-            sum.d[i] = w->d + (tap[i].d_row + row) * n + j;
+            sum.d[i] = w->d + (tap[i].d_row + row) * w->ldd + j;
         }
         if (w->set != rows * 32 + cols)
             tiles_configure(6, rows, cols, cols);
@@ -351,15 +361,20 @@ static int any_odd_shift(const struct weights_job *w)
     return 0;
 }
 
-void ISA(gemm_amx_weights)(float *d, const void *a, int64_t lda, const int64_t *offset,
-                           const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
-                           int64_t reach, void *scratch)
+void ISA(gemm_amx_weights)(float *d, int64_t ldd, int add, const void *a, int64_t lda,
+                           const int64_t *offset, const void *y, int64_t ldy,
+                           const struct gemm_shape *s, int64_t m_count, int64_t reach,
+                           void *scratch)
 {
-    struct weights_job w = { .d = d, .offset = offset, .s = s, .lda = lda, .m = m_count };
+    struct weights_job w = { .d = d, .ldd = ldd, .add = add, .offset = offset, .s = s, .lda = lda,
+                             .m = m_count };
     int64_t channels = 0;
 
-    if (m_count <= 0)
+    if (m_count <= 0) { /* nothing to sum */
+        for (int64_t r = 0; !add && r < (int64_t)s->n_segments * s->k; r++)
+            memset(d + r * ldd, 0, (size_t)s->n * sizeof *d);
         return;
+    }
     strip_lay_out(&w.strip, lda, m_count, reach);
     w.strip.at = (uint16_t *)up_to((intptr_t)scratch, LINE);
     w.strip.pairs = w.strip.at + w.strip.n_at * STRIP * TILE_K;

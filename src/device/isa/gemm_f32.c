@@ -20,6 +20,7 @@
 #include "device/isa/isa.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 /* A block is R * V = 4 * GROUPS registers: 28 of 32 at 512 bits (the others hold a and b), 12 of 16
  * below. Rows come in groups of 4 / V. */
@@ -207,8 +208,8 @@ static inline void copy_valid(float *to, const float *from, int valid)
 #endif
 }
 
-/* rows x columns of the right operand, lying ld apart, as panels. */
-static void pack_panels(float *to, const float *from, int64_t ld, int64_t rows, int columns)
+/* rows x columns of the right operand, lying ld apart, as panels of `all` rows, the others zero. */
+static void pack_panels(float *to, const float *from, int64_t ld, int64_t rows, int64_t all, int columns)
 {
     for (int j = 0; j < columns; j += 2 * LANES) {
         int width = panel_vectors(columns - j) * LANES;
@@ -216,6 +217,8 @@ static void pack_panels(float *to, const float *from, int64_t ld, int64_t rows, 
         for (int64_t i = 0; i < rows; i++, to += width)
             for (int l = 0; l < width; l += LANES)
                 copy_filled(to + l, from + i * ld + j + l, valid - l);
+        memset(to, 0, (size_t)((all - rows) * width) * sizeof *to);
+        to += (all - rows) * width;
     }
 }
 
@@ -224,9 +227,37 @@ static size_t pack_bytes(const struct gemm_shape *s)
     return (size_t)s->n_segments * (size_t)s->k * padded(s->n) * sizeof(float);
 }
 
-static void pack(void *packed, const float *b, const struct gemm_shape *s)
+static void pack(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s)
 {
-    pack_panels(packed, b, s->n, (int64_t)s->n_segments * s->k, s->n);
+    int64_t all = (int64_t)s->n_segments * s->k;
+    pack_panels(packed, b, ldb, rows < all ? rows : all, all, s->n);
+}
+
+/* A square of 16 rows of a panel at most, from 16 columns' runs of one line each: what is written
+ * stays in the first cache until it is whole. */
+static void turn_square(float *to, int width, const float *from, int64_t ld, int64_t rows, int columns)
+{
+    for (int j = 0; j < columns; j++)
+        for (int64_t i = 0; i < rows; i++)
+            to[i * width + j] = from[j * ld + i];
+}
+
+static void pack_turned(void *packed, const struct gemm_turned *t, const struct gemm_shape *s)
+{
+    int64_t all = (int64_t)s->n_segments * s->k, rows = t->rows && t->rows < all ? t->rows : all;
+    float *to = packed;
+    for (int j = 0; j < s->n; j += 2 * LANES) {
+        int width = panel_vectors(s->n - j) * LANES, valid = s->n - j < width ? s->n - j : width;
+        for (int64_t r = 0, run; r < all; r += run, to += run * width) {
+            const float *from = t->b + j * t->ld + r % t->block - r / t->block * t->stride;
+            run = t->block - r % t->block < 16 ? t->block - r % t->block : 16;
+            run = r < rows && rows - r < run ? rows - r : all - r < run ? all - r : run;
+            if (r >= rows || valid < width)
+                memset(to, 0, (size_t)(run * width) * sizeof *to);
+            if (r < rows)
+                turn_square(to, width, from, t->ld, run, valid);
+        }
+    }
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */
@@ -278,11 +309,14 @@ static size_t weights_scratch(const struct gemm_shape *s, int64_t lda, int64_t m
     return (size_t)m_count * padded(s->n) * sizeof(float);
 }
 
-/* Adds rows of a tile, V vectors wide with `valid` columns, to D. */
-static void add_tile(float *d, int64_t ldd, const float *tile, int V, int rows, int valid)
+/* Adds rows of a tile, V vectors wide with `valid` columns, to D, or puts them there. */
+static void tile_to_d(float *d, int64_t ldd, int add, const float *tile, int V, int rows, int valid)
 {
     for (int r = 0; r < rows; r++, d += ldd, tile += V * LANES) {
-        if (valid == V * LANES)
+        if (!add)
+            for (int l = 0; l < valid; l += LANES)
+                copy_valid(d + l, tile + l, valid - l);
+        else if (valid == V * LANES)
             for (int l = 0; l < valid; l += LANES)
                 *(vec *)(d + l) += *(const vec *)(tile + l);
         else
@@ -290,6 +324,12 @@ static void add_tile(float *d, int64_t ldd, const float *tile, int V, int rows, 
                 d[l] += tile[l];
     }
 }
+
+struct gradient {
+    float *d;
+    int64_t ldd;
+    int add;
+};
 
 static inline void fetch_ahead(const float *row, int V)
 {
@@ -301,10 +341,10 @@ static inline void fetch_ahead(const float *row, int V)
 /* One panel of D. The elements k of all segments are cut into groups; the last group of a segment
  * may reach past k into what follows in A, and those rows are dropped. D is wanted only after a
  * block: fetched ahead, its way from memory is hidden. */
-static void weights_panel(struct walk *t, float *d, const int64_t *offset,
+static void weights_panel(struct walk *t, const struct gradient *to_d, int j, const int64_t *offset,
                           const struct gemm_shape *s, int V, int valid)
 {
-    float tile[BLOCK * LANES], *to[GROUPS];
+    float tile[BLOCK * LANES], *to[GROUPS], *d = to_d->d + j;
     int64_t begins[GROUPS];
     int rows[GROUPS], unit = 4 / V, in_segment = (s->k + unit - 1) / unit;
     t->offset = begins;
@@ -317,7 +357,7 @@ static void weights_panel(struct walk *t, float *d, const int64_t *offset,
             to[g] = d;
             begins[g] = *offset + k;
             rows[g] = s->k - k < unit ? s->k - k : unit;
-            for (int r = 0; r < rows[g]; r++, d += s->n)
+            for (int r = 0; r < rows[g]; r++, d += to_d->ldd)
                 fetch_ahead(d, V);
             k += unit;
             if (k >= s->k)
@@ -325,22 +365,36 @@ static void weights_panel(struct walk *t, float *d, const int64_t *offset,
         }
         weights_blocks[V - 1][groups](t);
         for (int g = 0; g < groups; g++)
-            add_tile(to[g], s->n, tile + g * 4 * LANES, V, rows[g], valid);
+            tile_to_d(to[g], to_d->ldd, to_d->add, tile + g * 4 * LANES, V, rows[g], valid);
     }
 }
 
-static void weights(float *d, const void *a, int64_t lda, const int64_t *offset, const void *y,
-                    int64_t ldy, const struct gemm_shape *s, int64_t m_count, int64_t reach,
-                    void *scratch)
+static void weights(float *d, int64_t ldd, int add, const void *a, int64_t lda, const int64_t *offset,
+                    const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
+                    int64_t reach, void *scratch)
 {
+    struct gradient to = {d, ldd, add};
     (void)reach;
-    pack_panels(scratch, y, ldy, m_count, s->n);
+    pack_panels(scratch, y, ldy, m_count, m_count, s->n);
     struct walk t = {.a = a, .lda = lda, .steps = m_count};
     for (int j = 0; j < s->n; j += 2 * LANES) {
         int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
         t.b = (const float *)scratch + j * m_count;
-        weights_panel(&t, d + j, offset, s, V, valid);
+        weights_panel(&t, &to, j, offset, s, V, valid);
     }
+}
+
+static int64_t peak(int64_t rounds)
+{
+    vec sum[BLOCK] = {{0}}, b = {0};
+    for (int64_t i = 0; i < rounds; i++) {
+        UNROLL
+        for (int k = 0; k < BLOCK; k++) {
+            sum[k] = madd(0, b, sum[k]);
+            __asm__ volatile("" : "+v"(sum[k])); /* or the compiler would see that all are the same */
+        }
+    }
+    return rounds * BLOCK * 2 * LANES;
 }
 
 #define TEXT_(x) #x
@@ -352,7 +406,9 @@ const struct gemm_ops ISA(gemm_f32_ops) = {
     .element_bytes = sizeof(float),
     .pack_bytes = pack_bytes,
     .pack = pack,
+    .pack_turned = pack_turned,
     .forward = forward,
     .weights_scratch = weights_scratch,
     .weights = weights,
+    .peak = peak,
 };

@@ -437,66 +437,19 @@ static void expand(char *to, size_t to_stride, const char *from, size_t step, co
     }
 }
 
-/* ---- turn ---------------------------------------------------------------------------------------- */
+/* ---- add_parts ----------------------------------------------------------------------------------- */
 
-/* 16 x 16 in place: four perfect shuffles of the rows. */
-INLINE void turn_tile(vec *t)
+static void add_parts(float *to, const float *from, int64_t part, int parts, int64_t n, int add)
 {
-    for (int stage = 0; stage < 4; stage++) {
-        vec u[LANES];
-        for (int i = 0; i < LANES / 2; i++) {
-            u[2 * i] = __builtin_shufflevector(t[i], t[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21,
-                                               6, 22, 7, 23);
-            u[2 * i + 1] = __builtin_shufflevector(t[i], t[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
-                                                   13, 29, 14, 30, 15, 31);
-        }
-        memcpy(t, u, sizeof u);
+    for (int64_t i = 0; i < n; i += LANES) {
+        int lanes = n - i < LANES ? (int)(n - i) : LANES;
+        vec sum = load(from, i, VALUE_F32, lanes);
+        for (int p = 1; p < parts; p++)
+            sum += load(from, p * part + i, VALUE_F32, lanes);
+        if (add)
+            sum += load(to, i, VALUE_F32, lanes);
+        store(to, i, VALUE_F32, lanes, sum);
     }
-}
-
-static void turn(float *to, const int *row, int64_t ld, const float *from, int64_t stride, int n_i,
-                 int n_j)
-{
-    if (n_i < 4) { /* not worth a tile */
-        for (int i = 0; i < n_i; i++)
-            for (int j = 0; j < n_j; j++)
-                to[row[i] * ld + j] = from[j * stride + i];
-        return;
-    }
-    for (int j = 0; j < n_j; j += LANES)
-        for (int i = 0; i < n_i; i += LANES) {
-            int ni = n_i - i < LANES ? n_i - i : LANES, nj = n_j - j < LANES ? n_j - j : LANES;
-            vec t[LANES] = {{0}};
-            for (int k = 0; k < nj; k++) {
-                ask_for(from, (j + k) * stride + i, VALUE_F32);
-                t[k] = load(from, (j + k) * stride + i, VALUE_F32, ni);
-            }
-            turn_tile(t);
-            for (int k = 0; k < ni; k++)
-                store(to, row[i + k] * ld + j, VALUE_F32, nj, t[k]);
-        }
-}
-
-static void turn_add(float *to, int64_t stride, const float *from, const int *row, int64_t ld,
-                     int64_t part, int parts, int n_i, int n_j)
-{
-    for (int j = 0; j < n_j; j += LANES)
-        for (int i = 0; i < n_i; i += LANES) {
-            int ni = n_i - i < LANES ? n_i - i : LANES, nj = n_j - j < LANES ? n_j - j : LANES;
-            vec t[LANES] = {{0}};
-            for (int k = 0; k < ni; k++) {
-                int64_t o = row[i + k] * ld + j;
-                t[k] = load(from, o, VALUE_F32, nj);
-                for (int p = 1; p < parts; p++)
-                    t[k] += load(from, p * part + o, VALUE_F32, nj);
-            }
-            turn_tile(t);
-            for (int k = 0; k < nj; k++) {
-                int64_t o = (j + k) * stride + i;
-                ask_to_write(to, o, VALUE_F32);
-                store(to, o, VALUE_F32, ni, load(to, o, VALUE_F32, ni) + t[k]);
-            }
-        }
 }
 
 extern const struct row_ops ISA(row_ops);
@@ -506,6 +459,5 @@ const struct row_ops ISA(row_ops) = {
     .store = store_rows,
     .sums = sums,
     .expand = expand,
-    .turn = turn,
-    .turn_add = turn_add,
+    .add_parts = add_parts,
 };

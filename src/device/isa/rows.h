@@ -70,12 +70,8 @@ struct row_ops {
     void (*expand)(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset,
                    int n, size_t chunk, int64_t rows);
 
-    /* to[row[i]*ld + j] = from[j*stride + i], i < n_i, j < n_j. */
-    void (*turn)(float *to, const int *row, int64_t ld, const float *from, int64_t stride, int n_i,
-                 int n_j);
-    /* to[j*stride + i] += sum over p < parts, in order, of from[p*part + row[i]*ld + j]. */
-    void (*turn_add)(float *to, int64_t stride, const float *from, const int *row, int64_t ld,
-                     int64_t part, int parts, int n_i, int n_j);
+    /* to[i] = sum over p < parts, in order, of from[p*part + i], i < n; with `add` on top of what is there. */
+    void (*add_parts)(float *to, const float *from, int64_t part, int parts, int64_t n, int add);
 };
 
 #endif

@@ -1,0 +1,183 @@
+/* gemm_amx_pack.c - float weights to the bf16 tiles that gemm_amx.c multiplies by.
+ *
+ *     packed:  two column tiles | (again, moved) | segment, step of 32 k | column tile | tile
+ *     tile:    pair of k | 16 columns x 2 k
+ *
+ * The part "again, moved" exists for segments of 48 only (has_halves). Weights are far larger than the
+ * caches and each is used once here, so what counts is that memory is read in long runs and asked for
+ * ahead of time. Rows of B beside each other make a tile by interleaving; a B that lies by columns
+ * makes one by transposition: 16 columns give 16 vectors of 32 k, which are 16 x 16 pairs.
+ */
+#include "device/isa/gemm_amx.h"
+
+#ifdef ISA_LEVEL_amx
+
+/* Where a tile of B begins. */
+struct tile_place {
+    int64_t row;  /* of B: that of the tile's first k, even if it is not in the tile's segment */
+    int lo, hi;   /* the k of the tile that exist: [lo, hi) of 32 */
+    int col;
+};
+
+typedef void make_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns);
+
+/* All tiles in their order; rows of B from `rows` on are zero. */
+static void pack_tiles(uint16_t *to, const struct gemm_shape *s, int64_t rows, make_tile *make,
+                       const void *from)
+{
+    int steps = steps_of(s);
+
+    for (int j = 0; j < s->n; j += 2 * TILE_COLS)
+        for (int moved = 0; moved <= has_halves(s); moved++)
+            for (int step = 0; step < s->n_segments * steps; step++) {
+                int k = step % steps * TILE_K - moved * (TILE_K / 2), end = s->k - k;
+                struct tile_place at = { (int64_t)(step / steps) * s->k + k, k < 0 ? -k : 0,
+                                         end < TILE_K ? end : TILE_K, j };
+                if (rows - at.row < at.hi)
+                    at.hi = (int)(rows - at.row);
+                for (; at.col < s->n && at.col < j + 2 * TILE_COLS; at.col += TILE_COLS) {
+                    make(to, from, &at, column_mask(s->n - at.col));
+                    to += TILE_SIZE;
+                }
+            }
+}
+
+size_t ISA(gemm_amx_pack_bytes)(const struct gemm_shape *s)
+{
+    return (size_t)s->n_segments * (size_t)steps_of(s) * (has_halves(s) ? 2 : 1) *
+           (size_t)((s->n + TILE_COLS - 1) / TILE_COLS) * TILE_SIZE * 2;
+}
+
+/* ---- B by rows ------------------------------------------------------------------------------ */
+
+struct plain {
+    const float *b;
+    int64_t ld;
+};
+
+static __m256i load_rounded(const float *b, __mmask16 mask)
+{
+    return (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, b));
+}
+
+enum { AHEAD = 2 * TILE_K }; /* rows to ask for ahead: two steps */
+
+static void plain_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns)
+{
+    const struct plain *p = from;
+    const float *b = p->b + at->row * p->ld + at->col;
+
+    for (int k = 0; k < TILE_K; k += 2, b += 2 * p->ld) {
+        __m256i first = _mm256_setzero_si256(), second = first;
+        _mm_prefetch((const char *)(b + AHEAD * p->ld), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + (AHEAD + 1) * p->ld), _MM_HINT_T0);
+        if (k >= at->lo && k < at->hi)
+            first = load_rounded(b, columns);
+        if (k + 1 >= at->lo && k + 1 < at->hi)
+            second = load_rounded(b + p->ld, columns);
+        _mm512_storeu_si512(to + k * TILE_COLS, interleave(first, second));
+    }
+}
+
+void ISA(gemm_amx_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
+                        const struct gemm_shape *s)
+{
+    struct plain p = { b, ldb };
+
+    pack_tiles(packed, s, rows, plain_tile, &p);
+}
+
+/* ---- B by columns --------------------------------------------------------------------------- */
+
+static const float *turned_at(const struct gemm_turned *t, int64_t row, int col)
+{
+    return t->b + col * t->ld + row % t->block - row / t->block * t->stride;
+}
+
+/* Element by element. */
+static void turned_gather(float *half, const struct gemm_turned *t, int64_t row, __mmask16 rows, int col)
+{
+    for (int i = 0; i < TILE_ROWS; i++)
+        half[i] = rows >> i & 1 ? *turned_at(t, row + i, col) : 0;
+}
+
+/* 16 x 16 of 32 bits: four rounds, each joins what is 1, 2, 4, 8 apart. */
+static void transpose_pairs(uint16_t *to, __m512i *r)
+{
+    __m512i p[16];
+
+    for (int i = 0; i < 16; i += 2) {
+        p[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        p[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int h = 0; h < 2; h++) { /* columns i .. i+3 of pair 2h (+1) of every four */
+            r[i + 2 * h] = _mm512_unpacklo_epi64(p[i + h], p[i + 2 + h]);
+            r[i + 2 * h + 1] = _mm512_unpackhi_epi64(p[i + h], p[i + 2 + h]);
+        }
+    for (int h = 0; h < 4; h++) { /* pairs h, 8+h and 4+h, 12+h */
+        p[h] = _mm512_shuffle_i32x4(r[h], r[4 + h], 0x88);
+        p[4 + h] = _mm512_shuffle_i32x4(r[h], r[4 + h], 0xdd);
+        p[8 + h] = _mm512_shuffle_i32x4(r[8 + h], r[12 + h], 0x88);
+        p[12 + h] = _mm512_shuffle_i32x4(r[8 + h], r[12 + h], 0xdd);
+    }
+    for (int h = 0; h < 8; h++) {
+        _mm512_storeu_si512(to + h * TILE_K, _mm512_shuffle_i32x4(p[h], p[8 + h], 0x88));
+        _mm512_storeu_si512(to + (8 + h) * TILE_K, _mm512_shuffle_i32x4(p[h], p[8 + h], 0xdd));
+    }
+}
+
+/* Half a tile: 16 k. */
+struct half {
+    __mmask16 mask;    /* those that exist */
+    int64_t row;       /* of B */
+    const float *run;  /* they lie side by side from here on in the first column; NULL: they do not */
+};
+
+static struct half half_start(const struct gemm_turned *t, const struct tile_place *at, int h)
+{
+    int lo = at->lo - h * TILE_ROWS, hi = at->hi - h * TILE_ROWS;
+    struct half half = { .row = at->row + h * TILE_ROWS };
+
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > TILE_ROWS ? TILE_ROWS : hi;
+    if (lo >= hi)
+        return half;
+    half.mask = (__mmask16)((1u << hi) - (1u << lo));
+    if ((half.row + lo) / t->block == (half.row + hi - 1) / t->block)
+        half.run = turned_at(t, half.row + lo, at->col) - lo;
+    return half;
+}
+
+/* The half's 16 numbers of column j. */
+static inline __m512 half_column(const struct half *half, const struct gemm_turned *t, int col, int j)
+{
+    float slow[TILE_ROWS];
+
+    if (!half->mask)
+        return _mm512_setzero_ps();
+    if (half->run)
+        return _mm512_maskz_loadu_ps(half->mask, half->run + j * t->ld);
+    turned_gather(slow, t, half->row, half->mask, col + j);
+    return _mm512_loadu_ps(slow);
+}
+
+static void turned_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns)
+{
+    const struct gemm_turned *t = from;
+    struct half first = half_start(t, at, 0), second = half_start(t, at, 1);
+    int n = __builtin_popcount(columns);
+    __m512i r[TILE_ROWS];
+
+    for (int j = 0; j < TILE_ROWS; j++)
+        r[j] = j < n ? (__m512i)_mm512_cvtne2ps_pbh(half_column(&second, t, at->col, j),
+                                                    half_column(&first, t, at->col, j))
+                     : _mm512_setzero_si512();
+    transpose_pairs(to, r);
+}
+
+void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s)
+{
+    pack_tiles(packed, s, t->rows ? t->rows : (int64_t)s->n_segments * s->k, turned_tile, t);
+}
+#endif
