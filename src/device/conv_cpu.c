@@ -279,6 +279,7 @@ static void data_unit(const struct backward_job *j, char *scratch, struct filled
 /* Operands of the weights product, as they lie in scratch memory. */
 struct pair {
     const char *a, *y;
+    int64_t ldy;
 };
 
 /* Sums of dy over a block: columns of Y, or of A by channel. */
@@ -287,14 +288,15 @@ static void bias_unit(const struct conv *v, const struct pair *o, const struct b
     const struct side *a = &v->weights;
     int64_t m = conv_grid(a, b).m;
     if (!v->weights_of_grad) {
-        v->rows->sums(sums, o->y, v->type, v->s.c_out, m, v->s.c_out);
+        v->rows->sums(sums, o->y, v->type, o->ldy, m, v->s.c_out);
         return;
     }
     for (int t = 0; t < 8; t++)
         v->rows->sums(sums, o->a + (size_t)(t * a->c) * v->element, v->type, a->ld, m, a->c);
 }
 
-/* What dx was made from may serve as A (CONV_UP) or as Y, at once (DOWN, CONV_1) or copied (CONV_3). */
+/* What dx was made from may serve as A (CONV_UP) or as Y, where it lies or, where lines between planes
+ * belong to others, copied. */
 static struct pair weights_operands(const struct backward_job *j, char *scratch, struct filled *f,
                                     int block, const struct block *b)
 {
@@ -302,7 +304,7 @@ static struct pair weights_operands(const struct backward_job *j, char *scratch,
     const char *data = f->data == block ? scratch + v->at.data : NULL;
     const struct operand *of_a = v->weights_of_grad ? &j->dy : &j->x;
     const struct operand *of_y = v->weights_of_grad ? &j->x : &j->dy;
-    struct pair o = {scratch + v->at.a, scratch + v->at.y};
+    struct pair o = {scratch + v->at.a, scratch + v->at.y, v->weights_cols.n};
     if (data && v->weights_of_grad) {
         o.a = data;
         data = NULL;
@@ -310,8 +312,9 @@ static struct pair weights_operands(const struct backward_job *j, char *scratch,
         conv_fill(v, scratch + v->at.a, scratch + v->at.stage, &v->weights, of_a, b);
         f->a = block;
     }
-    if (data && v->data.a.form == FORM_FLAT) {
-        o.y = data;
+    if (data && conv_is_y(v, b)) {
+        o.y = conv_line(v, data, &v->data.a, b, 0, 0);
+        o.ldy = v->data.a.ld;
     } else if (f->y != block) {
         conv_fill_y(v, scratch + v->at.y, of_y, b, data, &v->data.a);
         f->y = block;
@@ -342,8 +345,8 @@ static void weights_unit(const struct backward_job *j, char *scratch, struct fil
     if (!j->dweight)
         return;
     conv_offsets(offset, a, &b);
-    v->gemm->weights(to->d, to->ld, add, o.a, a->ld, offset, o.y + (size_t)first * v->element,
-                     v->weights_cols.n, &shape, conv_grid(a, &b).m, conv_positions(a, &b) * a->ld,
+    v->gemm->weights(to->d, to->ld, add, o.a, a->ld, offset, o.y + (size_t)first * v->element, o.ldy,
+                     &shape, conv_grid(a, &b).m, conv_positions(a, &b) * a->ld,
                      scratch + v->at.gemm);
 }
 

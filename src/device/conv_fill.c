@@ -223,9 +223,8 @@ void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a
 
 /* ---- filling Y --------------------------------------------------------------------------------------- */
 
-/* Where line r of plane p begins in a block that A was filled with: its voxels lie a->ld apart. */
-static const char *line_in(const struct conv *v, const char *block, const struct side *a,
-                           const struct block *b, int p, int r)
+const char *conv_line(const struct conv *v, const char *block, const struct side *a,
+                      const struct block *b, int p, int r)
 {
     struct grid g = conv_grid(a, b);
     int64_t at = p * g.plane + r * g.row, centre = 0;
@@ -237,6 +236,13 @@ static const char *line_in(const struct conv *v, const char *block, const struct
     case FORM_EIGHT: break;
     }
     return block + (at * a->ld + centre) * (int64_t)v->element;
+}
+
+int conv_is_y(const struct conv *v, const struct block *b)
+{
+    enum form form = v->data.a.form;
+    return form == FORM_FLAT ||
+           (form == v->weights.form && (form == FORM_NINE || (form == FORM_PADDED && b->rows == v->h)));
 }
 
 void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const struct block *b,
@@ -254,7 +260,7 @@ void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const 
                 continue;
             memset(end, 0, (size_t)(line - end));
             end = line + (size_t)b->len * row;
-            copy.g = filled ? line_in(v, filled, by, b, p, r) : NULL;
+            copy.g = filled ? conv_line(v, filled, by, b, p, r) : NULL;
             if (filled)
                 v->rows->grad(line, v->type, o->c, &copy, by->ld, b->len, o->c);
             else

@@ -159,6 +159,11 @@ int64_t conv_fine_voxel(const struct conv *v, const struct place *at, const stru
 /* Fills a block of A. `stage` is for lines that are then expanded. */
 void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a,
                const struct operand *o, const struct block *b);
+/* Where line r of plane p begins in a block that A was filled with: its voxels lie a->ld apart. */
+const char *conv_line(const struct conv *v, const char *block, const struct side *a,
+                      const struct block *b, int p, int r);
+/* 1 if that, from line 0 on, is Y: the block of dx has the grid of v->weights and zeros between its lines. */
+int conv_is_y(const struct conv *v, const struct block *b);
 /* Y: plain rows on the grid of v->weights, zero between the lines; taken from `filled`, a block of the
  * same operand in form `by`, if that is not NULL. */
 void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const struct block *b,

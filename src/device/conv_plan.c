@@ -10,9 +10,10 @@ enum {
     LINE_ELEMENTS = 32,       /* bf16 in a cache line, and k of an AMX tile */
     SHORT_LINE = 12,          /* longest line for NINE: its ninefold fill costs less than border products */
     FEW_CHANNELS = 4,         /* most for ALL */
+    NARROW = 8,               /* channels whose rows would lie across cache lines: NINE, rows filled up */
     COLUMNS = 32,             /* of a group: two AMX tiles, which is what a pass over A makes */
     WEIGHTS_COLUMNS = 64,     /* the same for dweight, where each pass transposes A anew */
-    BLOCK_BYTES = 1 << 20,    /* of A, or of A and Y: with all else it stays in a 2 MiB second cache */
+    BLOCK_BYTES = 1 << 20,    /* of all operands: with all else they stay in a 2 MiB second cache */
     PIECES = 10,              /* blocks wanted, to feed as many threads ... */
     BLOCK_POSITIONS = 1024,   /* ... unless they become smaller than this */
     CHUNK_FLOATS = 32 << 10,  /* of results before they are stored: 128 KiB */
@@ -39,7 +40,7 @@ static struct side make_side(enum form form, int c)
     case FORM_FLAT: return (struct side){form, c, c, 1, c};
     case FORM_EIGHT: return (struct side){form, c, 8 * c, 1, 8 * c};
     case FORM_PADDED: return (struct side){form, c, c, 9, 3 * c};
-    case FORM_NINE: return (struct side){form, c, 9 * c, 3, 9 * c};
+    case FORM_NINE: return (struct side){form, c, c == NARROW ? 12 * c : 9 * c, 3, 9 * c};
     case FORM_ALL: break;
     }
     int all = up_to(27 * c, LINE_ELEMENTS);
@@ -49,7 +50,9 @@ static struct side make_side(enum form form, int c)
 /* For a 3x3x3 kernel over c channels. */
 static enum form form_3(const struct conv *v, int c)
 {
-    return c <= FEW_CHANNELS ? FORM_ALL : v->w <= SHORT_LINE ? FORM_NINE : FORM_PADDED;
+    if (c <= FEW_CHANNELS)
+        return FORM_ALL;
+    return v->w <= SHORT_LINE || (c == NARROW && v->element == 2) ? FORM_NINE : FORM_PADDED;
 }
 
 struct grid conv_grid(const struct side *a, const struct block *b)
@@ -89,9 +92,9 @@ static int64_t block_bytes(const struct conv *v, const struct block *b, int back
     if (!backward)
         return conv_positions(&v->forward.a, b) * v->forward.a.ld * (int64_t)v->element;
     int64_t data = v->s.input_grad ? conv_positions(&v->data.a, b) * v->data.a.ld : 0;
-    int64_t a = conv_positions(&v->weights, b) * v->weights.ld;
-    int64_t y = conv_grid(&v->weights, b).m * v->weights_cols.n;
-    return (a + y > data ? a + y : data) * (int64_t)v->element;
+    int64_t y = data && conv_is_y(v, b) ? 0 : conv_grid(&v->weights, b).m * v->weights_cols.n;
+    int64_t a = v->weights_of_grad && data ? 0 : conv_positions(&v->weights, b) * v->weights.ld;
+    return (a + y + data) * (int64_t)v->element;
 }
 
 /* CONV_3: planes and lines of a block. Lines between planes cost a product, halo lines a fill: about half

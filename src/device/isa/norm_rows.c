@@ -3,18 +3,22 @@
  * A piece is a flat run of voxels * c elements. It is looked at in wide rows of W = lcm(c, 16)
  * elements, so that lane l of column j always holds channel (16 j + l) mod c, whatever c is:
  *
- *     c = 16:  one column         c = 64:  |col 0|col 1|col 2|col 3|       c = 4:  |0123 0123 0123
- * 0123|
+ *     c = 16:  one column      c = 64:  |col 0|col 1|col 2|col 3|      c = 4:  |0123 0123 0123 0123|
  *
  * Each column is summed down the rows in vectors, NORM_RUN rows in float, then in double; what is
- * left of the last wide row is added one by one.
+ * left of the last wide row is added one by one. Up to BESIDE columns go down together, so that lines
+ * are used up when they come.
  */
 #include "device/isa/isa.h"
 #include "device/norm.h"
 
 #include <string.h>
 
-enum { LANES = 16, CHAINS = 4 }; /* sums of one run that do not wait for each other */
+enum {
+    LANES = 16,
+    CHAINS = 4, /* sums of one run that do not wait for each other */
+    BESIDE = 4
+};
 
 typedef float v16f __attribute__((vector_size(64)));
 typedef int32_t v16i __attribute__((vector_size(64)));
@@ -73,11 +77,21 @@ static void column_tables(struct column *t, const struct piece *p, int j)
     memset(&t->open, p->relu ? 0 : 0xff, sizeof t->open);
 }
 
+/* What comes this many bytes later is asked for: the processor by itself stays too close (see rows.c). */
+enum { AHEAD = 2048 };
+
+INLINE void ask_for(const void *p, int64_t at, int bf16)
+{
+    __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(at * (bf16 ? 2 : 4)) + AHEAD));
+}
+
 /* One element of every lane into its two sums. */
 INLINE void add16(v16f *s1, v16f *s2, const struct piece *p, const struct column *t, int64_t at,
                   int bf16)
 {
     v16f g, y;
+    ask_for(p->g, at, bf16);
+    ask_for(p->y, at, bf16);
     load16(&g, p->g, at, bf16);
     load16(&y, p->y, at, bf16);
     v16i keep = (t->scale * y + t->shift > 0.0f) | t->open, bits;
@@ -106,20 +120,23 @@ INLINE void add_run(double *sum1, double *sum2, const struct piece *p, const str
     }
 }
 
-INLINE void add_column(double *sums, const struct piece *p, int j, int64_t rows, int64_t W,
-                       int bf16)
+/* Columns [first, end), at most BESIDE. */
+INLINE void add_columns(double *sums, const struct piece *p, int first, int end, int64_t rows,
+                        int64_t W, int bf16)
 {
-    double sum1[LANES] = {0}, sum2[LANES] = {0};
-    struct column t;
-    column_tables(&t, p, j);
+    double sum1[BESIDE][LANES] = {{0}}, sum2[BESIDE][LANES] = {{0}};
+    struct column t[BESIDE];
+    for (int j = first; j < end; j++)
+        column_tables(&t[j - first], p, j);
     for (int64_t r = 0; r < rows; r += NORM_RUN) {
         int64_t n = rows - r < NORM_RUN ? rows - r : NORM_RUN;
-        add_run(sum1, sum2, p, &t, r * W + j * LANES, n, W, bf16);
+        for (int j = first; j < end; j++)
+            add_run(sum1[j - first], sum2[j - first], p, &t[j - first], r * W + j * LANES, n, W, bf16);
     }
-    for (int l = 0; l < LANES; l++) {
-        int c = (j * LANES + l) % p->c;
-        sums[c] += sum1[l];
-        sums[p->c + c] += sum2[l];
+    for (int i = 0; i < (end - first) * LANES; i++) {
+        int c = (first * LANES + i) % p->c;
+        sums[c] += sum1[i / LANES][i % LANES];
+        sums[p->c + c] += sum2[i / LANES][i % LANES];
     }
 }
 
@@ -151,11 +168,12 @@ static void norm_rows_sums(double *sums, const void *g, enum value_type g_type,
     struct piece p = {g, y->y.data, y->scale, y->shift, mean, y->relu, c};
     int64_t W = wide_row(c), count = voxels * c, rows = g_type == y->y.type ? count / W : 0;
     memset(sums, 0, 2 * (size_t)c * sizeof *sums);
-    for (int j = 0; j < W / LANES; j++) {
+    for (int j = 0, columns = (int)(W / LANES); j < columns; j += BESIDE) {
+        int end = j + BESIDE < columns ? j + BESIDE : columns;
         if (g_type == VALUE_BF16)
-            add_column(sums, &p, j, rows, W, 1);
+            add_columns(sums, &p, j, end, rows, W, 1);
         else
-            add_column(sums, &p, j, rows, W, 0);
+            add_columns(sums, &p, j, end, rows, W, 0);
     }
     add_rest(sums, &p, rows * W, count, g_type == VALUE_BF16, y->y.type == VALUE_BF16);
 }
