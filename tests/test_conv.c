@@ -185,7 +185,7 @@ static void run(struct set *s)
     const struct device_ops *ops = s->dev->ops;
     struct conv *v = ops->conv_new(s->dev, &shape);
     assert_ok(device_check(s->dev, &e), e);
-    ops->conv_pack(v, s->weight);
+    ops->conv_pack(s->dev, &(struct conv_weight){v, s->weight}, 1);
     ops->conv_forward(v, &s->x, s->bias, &s->y, &stats);
     ops->conv_backward(v, &s->g, &s->x, o->dx ? &s->dx : NULL,
                        o->accumulate ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, s->dweight, s->dbias);
@@ -528,7 +528,7 @@ static void test_fewer_items(void **state)
     struct conv_shape shape = {two.kind, 2, two.d, two.h, two.w, two.c_in, two.c_out, VALUE_F32,
                                VALUE_F32, 0, 0};
     struct conv *v = dev->ops->conv_new(dev, &shape);
-    dev->ops->conv_pack(v, s.weight);
+    dev->ops->conv_pack(dev, &(struct conv_weight){v, s.weight}, 1);
     dev->ops->conv_forward(v, &s.x, s.bias, &s.y, NULL);
     int64_t item = tensor_count(&s.y) / 2;
     float *both = random_floats(dev, item, 0, 1, &(struct rng){0});

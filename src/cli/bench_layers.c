@@ -101,7 +101,7 @@ static int layer_open(struct layer_bench *b, struct device *dev, const struct la
     b->shift = noise(dev, VALUE_F32, 2 * 256, 0, 0.1f, e);
     if (device_check(dev, e) < 0)
         return -1;
-    dev->ops->conv_pack(b->conv, b->weight);
+    dev->ops->conv_pack(dev, &(struct conv_weight){b->conv, b->weight}, 1);
     b->flops = 2.0 * 2 * (double)(coarse * coarse * coarse) * (double)weights;
     return 0;
 }

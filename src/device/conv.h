@@ -65,14 +65,20 @@ struct conv_stats {
     double *mean, *m2; /* (c_out) host memory: mean, and sum of squared distances from it */
 };
 
+/* A convolution and its weight, for packing many at once. */
+struct conv_weight {
+    struct conv *conv;
+    const float *weight;
+};
+
 /* weight and dweight are (taps, c_in, c_out), and (taps, c_out, c_in) for CONV_UP; the taps are (k, k, k).
- * pack() brings weight into the layouts the products want; call it after every change.
+ * pack() brings weights into the layouts the products want; call it after every change.
  *
  * forward:  y = conv(a) + bias, rounded to y's type; stats may be NULL.
  * backward: dx (F32 or BF16, NULL data: not wanted) = dL/da of the input; dweight (may be NULL) its
  *           gradient; dbias (may be NULL) gets its gradient ADDED. `add` says which of the first two
- *           are added to what is there instead. */
-/* All go through dev->ops. */
+ *           are added to what is there instead.
+ * All go through dev->ops. */
 enum { CONV_ADD_DX = 1, CONV_ADD_WEIGHT = 2 };
 
 #endif

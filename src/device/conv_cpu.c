@@ -141,6 +141,19 @@ static void multiply(const struct conv *v, const struct product *p, char *scratc
     }
 }
 
+/* Fills a block of A over what is in memory there, block number *filled (-1: nothing), unless that is it. */
+static void fill_block(const struct conv *v, char *to, char *scratch, const struct side *a,
+                       const struct operand *o, const struct cut *cut, int block, int *filled)
+{
+    struct block b = conv_block(cut, block), before;
+    if (*filled == block)
+        return;
+    if (*filled >= 0)
+        before = conv_block(cut, *filled);
+    conv_fill(v, to, scratch + v->at.stage, a, o, &b, *filled >= 0 ? &before : NULL);
+    *filled = block;
+}
+
 /* ---- forward ------------------------------------------------------------------------------------------- */
 
 struct forward_job {
@@ -186,13 +199,11 @@ static void forward_units(void *arg, char *scratch, int64_t first, int64_t end)
     struct forward_job *j = arg;
     struct conv *v = j->v;
     const struct product *p = &v->forward;
-    int64_t filled = -1;
+    int filled = -1;
     for (int64_t unit = first; unit < end; unit++) {
-        int64_t block = unit / p->cols.groups;
-        struct block b = conv_block(&j->cut, (int)block);
-        if (block != filled)
-            conv_fill(v, scratch + v->at.a, scratch + v->at.stage, &p->a, &j->x, &b);
-        filled = block;
+        int block = (int)(unit / p->cols.groups);
+        struct block b = conv_block(&j->cut, block);
+        fill_block(v, scratch + v->at.a, scratch, &p->a, &j->x, &j->cut, block, &filled);
         struct sums sums = sums_start(v, scratch, p);
         multiply(v, p, scratch, scratch + v->at.a, &b, (int)(unit % p->cols.groups), &j->y, &sums);
         if (j->y.moments)
@@ -270,9 +281,7 @@ static void data_unit(const struct backward_job *j, char *scratch, struct filled
 {
     const struct conv *v = j->v;
     struct block b = conv_block(&j->cut, block);
-    if (f->data != block)
-        conv_fill(v, scratch + v->at.data, scratch + v->at.stage, &v->data.a, &j->dy, &b);
-    f->data = block;
+    fill_block(v, scratch + v->at.data, scratch, &v->data.a, &j->dy, &j->cut, block, &f->data);
     multiply(v, &v->data, scratch, scratch + v->at.data, &b, group, &j->dx, NULL);
 }
 
@@ -295,28 +304,27 @@ static void bias_unit(const struct conv *v, const struct pair *o, const struct b
         v->rows->sums(sums, o->a + (size_t)(t * a->c) * v->element, v->type, a->ld, m, a->c);
 }
 
-/* What dx was made from may serve as A (CONV_UP) or as Y, where it lies or, where lines between planes
- * belong to others, copied. */
+/* What dx is made from serves as A (CONV_UP) or as Y, where it lies or, where lines between planes belong to
+ * others, copied. */
 static struct pair weights_operands(const struct backward_job *j, char *scratch, struct filled *f,
                                     int block, const struct block *b)
 {
     const struct conv *v = j->v;
-    const char *data = f->data == block ? scratch + v->at.data : NULL;
-    const struct operand *of_a = v->weights_of_grad ? &j->dy : &j->x;
+    char *data = j->data_groups ? scratch + v->at.data : NULL;
     const struct operand *of_y = v->weights_of_grad ? &j->x : &j->dy;
     struct pair o = {scratch + v->at.a, scratch + v->at.y, v->weights_cols.n};
-    if (data && v->weights_of_grad) {
+    if (data)
+        fill_block(v, data, scratch, &v->data.a, &j->dy, &j->cut, block, &f->data);
+    if (data && v->weights_of_grad)
         o.a = data;
-        data = NULL;
-    } else if (f->a != block) {
-        conv_fill(v, scratch + v->at.a, scratch + v->at.stage, &v->weights, of_a, b);
-        f->a = block;
-    }
-    if (data && conv_is_y(v, b)) {
+    else
+        fill_block(v, scratch + v->at.a, scratch, &v->weights, v->weights_of_grad ? &j->dy : &j->x,
+                   &j->cut, block, &f->a);
+    if (data && !v->weights_of_grad && conv_is_y(v, b)) {
         o.y = conv_line(v, data, &v->data.a, b, 0, 0);
         o.ldy = v->data.a.ld;
     } else if (f->y != block) {
-        conv_fill_y(v, scratch + v->at.y, of_y, b, data, &v->data.a);
+        conv_fill_y(v, scratch + v->at.y, of_y, b, v->weights_of_grad ? NULL : data, &v->data.a);
         f->y = block;
     }
     return o;
@@ -350,24 +358,31 @@ static void weights_unit(const struct backward_job *j, char *scratch, struct fil
                      scratch + v->at.gemm);
 }
 
-/* One part only: a group of columns from the first block to the last, straight to dweight. */
-static void whole_group(const struct backward_job *j, char *scratch, struct filled *f, int unit)
+/* One part only: a group of columns of dweight from the first block to the last, straight there. */
+static void whole_weights(const struct backward_job *j, char *scratch, struct filled *f, int group)
 {
     const struct conv *v = j->v;
-    int group = unit - j->data_groups, first = group * v->weights_cols.per;
+    int first = group * v->weights_cols.per;
     struct gradient to = {j->dweight + first, v->major};
-    if (group >= 0 && !v->direct)
+    if (!v->direct)
         to = (struct gradient){(float *)(void *)(scratch + v->at.d), columns_of(&v->weights_cols, group)};
-    for (int block = 0; block < j->cut.blocks; block++) {
-        if (group < 0)
-            data_unit(j, scratch, f, block, unit);
-        else
-            weights_unit(j, scratch, f, block, 0, group, &to, block > 0 || (v->direct && j->add));
-    }
-    if (group >= 0 && !v->direct && j->dweight)
+    for (int block = 0; block < j->cut.blocks; block++)
+        weights_unit(j, scratch, f, block, 0, group, &to, block > 0 || (v->direct && j->add));
+    if (!v->direct && j->dweight)
         for (int row = 0; row < v->taps * v->minor; row++)
             v->rows->add_parts(j->dweight + (int64_t)row * v->major + first, to.d + row * to.ld, 0, 1,
                                to.ld, j->add);
+}
+
+/* Groups of dweight come first: they take longer, and what is short fills the gaps at the end. */
+static void whole_group(const struct backward_job *j, char *scratch, struct filled *f, int unit)
+{
+    int weights_groups = j->groups - j->data_groups;
+    if (unit < weights_groups)
+        whole_weights(j, scratch, f, unit);
+    else
+        for (int block = 0; block < j->cut.blocks; block++)
+            data_unit(j, scratch, f, block, unit - weights_groups);
 }
 
 /* Units [first, end) of a part, block by block. */
@@ -452,6 +467,6 @@ void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
     if (dbias)
         memset(v->bias_sums, 0, (size_t)j.parts * (size_t)v->s.c_out * sizeof(double));
     conv_share(v->cpu, backward_units, &j, (int64_t)j.parts * j.groups,
-               unit_chunk(v, j.parts, j.groups));
+               j.parts > 1 ? unit_chunk(v, j.parts, j.groups) : 1);
     finish_backward(&j);
 }

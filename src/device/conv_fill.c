@@ -155,12 +155,12 @@ static void fill_padded(const struct conv *v, char *to, const struct operand *o,
 }
 
 static void fill_nine(const struct conv *v, char *to, char *stage, const struct side *a,
-                      const struct operand *o, const struct block *b)
+                      const struct operand *o, const struct block *b, int plane)
 {
     size_t step = (size_t)a->c * v->element, row = (size_t)a->ld * v->element;
     size_t line = step * (size_t)(v->w + 2), offset[3] = {0, line, 2 * line};
     struct place at;
-    for (int p = -1; p <= b->planes; p++) {
+    for (int p = plane; p <= b->planes; p++) {
         int there = conv_locate(&at, v, b, p, 0);
         if (there)
             fill_padded(v, stage, o, b, p, 1, -1, b->rows + 2);
@@ -207,18 +207,38 @@ static void fill_lines(const struct conv *v, char *to, const struct side *a, con
     }
 }
 
-void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a,
-                      const struct operand *o, const struct block *b)
+/* The last two planes of the block before are the first two of this one: brings them to the front. Returns
+ * the first plane that is still to be filled. */
+static int keep_planes(const struct conv *v, char **to, const struct side *a, const struct block *before,
+                       const struct block *b)
 {
-    size_t bytes = (size_t)(conv_positions(a, b) * a->ld) * v->element;
+    size_t plane = (size_t)(conv_grid(a, b).plane * a->ld) * v->element;
+    if (!before || before->row != b->row || before->plane + before->planes != b->plane)
+        return -1;
+    memmove(*to, *to + (size_t)before->planes * plane, 2 * plane);
+    *to += 2 * plane;
+    return 1;
+}
+
+void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a,
+               const struct operand *o, const struct block *b, const struct block *before)
+{
+    char *end = to + (size_t)(conv_positions(a, b) * a->ld) * v->element;
+    int plane;
     switch (a->form) {
-    case FORM_PADDED: fill_padded(v, to, o, b, -1, b->planes + 2, -1, b->rows + 2); break;
-    case FORM_NINE: fill_nine(v, to, stage, a, o, b); break;
+    case FORM_PADDED:
+        plane = keep_planes(v, &to, a, before, b);
+        fill_padded(v, to, o, b, plane, b->planes + 1 - plane, -1, b->rows + 2);
+        break;
+    case FORM_NINE:
+        plane = keep_planes(v, &to, a, before, b);
+        fill_nine(v, to, stage, a, o, b, plane);
+        break;
     case FORM_ALL: fill_all(v, to, stage, a, o, b); break;
     case FORM_FLAT:
     case FORM_EIGHT: fill_lines(v, to, a, o, b); break;
     }
-    memset(to + bytes, 0, GEMM_SLACK * v->element);
+    memset(end, 0, GEMM_SLACK * v->element);
 }
 
 /* ---- filling Y --------------------------------------------------------------------------------------- */

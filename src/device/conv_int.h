@@ -156,9 +156,10 @@ int conv_locate(struct place *at, const struct conv *v, const struct block *b, i
 /* Voxel of the fine grid at the block's first x of this line, for tap t. */
 int64_t conv_fine_voxel(const struct conv *v, const struct place *at, const struct block *b, int t);
 
-/* Fills a block of A. `stage` is for lines that are then expanded. */
+/* Fills a block of A. `stage` is for lines that are then expanded; `before` is the block that is there now,
+ * of the same operand, or NULL: if this one follows it, planes that both have are kept. */
 void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a,
-               const struct operand *o, const struct block *b);
+               const struct operand *o, const struct block *b, const struct block *before);
 /* Where line r of plane p begins in a block that A was filled with: its voxels lie a->ld apart. */
 const char *conv_line(const struct conv *v, const char *block, const struct side *a,
                       const struct block *b, int p, int r);
@@ -171,7 +172,8 @@ void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const 
 
 /* ---- conv_plan.c ----------------------------------------------------------------------------- */
 
-/* Hands out units 0 .. n-1, `chunk` at a time, to the threads, each with a scratch memory of its own. */
+/* Hands out units 0 .. n-1 to the threads, each with a scratch memory of its own: many of them at first,
+ * fewer towards the end, in multiples of `chunk`. */
 typedef void conv_units(void *arg, char *scratch, int64_t first, int64_t end);
 void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk);
 

@@ -159,7 +159,7 @@ struct cut conv_cut(const struct conv *v, int n, int backward)
 
 struct block conv_block(const struct cut *c, int i)
 {
-    int64_t x = i % c->n_len, row = i / c->n_len % c->n_rows, plane = i / c->n_len / c->n_rows;
+    int64_t plane = i % c->n_planes, x = i / c->n_planes % c->n_len, row = i / c->n_planes / c->n_len;
     struct block b = {.plane = (int)(c->planes * plane / c->n_planes),
                       .row = (int)(c->rows * row / c->n_rows), .x = c->len * x / c->n_len};
     b.planes = (int)(c->planes * (plane + 1) / c->n_planes) - b.plane;
@@ -373,35 +373,37 @@ struct share {
     struct cpu *cpu;
     conv_units *run;
     void *arg;
-    int64_t n, chunk;
+    int64_t n, chunk, threads;
     atomic_int_fast64_t next;
 };
 
 static void share_slot(void *arg, int64_t slot)
 {
     struct share *s = arg;
-    for (;;) {
-        int64_t first = atomic_fetch_add(&s->next, s->chunk);
-        if (first >= s->n)
-            return;
-        s->run(s->arg, s->cpu->scratch + (size_t)slot * s->cpu->scratch_each, first,
-               least(first + s->chunk, s->n));
+    int64_t first = atomic_load(&s->next);
+    while (first < s->n) {
+        int64_t share = (s->n - first) / (2 * s->threads * s->chunk) * s->chunk;
+        int64_t end = least(first + (share > s->chunk ? share : s->chunk), s->n);
+        if (!atomic_compare_exchange_weak(&s->next, &first, end))
+            continue;
+        s->run(s->arg, s->cpu->scratch + (size_t)slot * s->cpu->scratch_each, first, end);
+        first = atomic_load(&s->next);
     }
 }
 
 void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk)
 {
-    struct share s = {.cpu = cpu, .run = run, .arg = arg, .n = n, .chunk = chunk};
-    pool_run(cpu->base.pool, least(pool_threads(cpu->base.pool), (n + chunk - 1) / chunk), share_slot,
-             &s);
+    int64_t threads = pool_threads(cpu->base.pool);
+    struct share s = {.cpu = cpu, .run = run, .arg = arg, .n = n, .chunk = chunk, .threads = threads};
+    pool_run(cpu->base.pool, least(threads, (n + chunk - 1) / chunk), share_slot, &s);
 }
 
 /* ---- weights --------------------------------------------------------------------------------------- */
 
-struct packing {
-    const struct conv *v;
-    const float *weight;
-};
+static int pack_groups(const struct conv *v)
+{
+    return v->forward.cols.groups + (v->data.packed ? v->data.cols.groups : 0);
+}
 
 static void pack_group(const struct conv *v, const struct product *p, int group, const float *weight)
 {
@@ -422,23 +424,28 @@ static void pack_group(const struct conv *v, const struct product *p, int group,
     v->gemm->pack_turned(to, &t, &s);
 }
 
+/* Units are the groups of columns of all convolutions, one after the other. */
 static void pack_units(void *arg, char *scratch, int64_t first, int64_t end)
 {
-    const struct packing *k = arg;
-    const struct conv *v = k->v;
     (void)scratch;
     for (int64_t i = first; i < end; i++) {
-        int group = (int)i, of_data = group >= v->forward.cols.groups;
-        pack_group(v, of_data ? &v->data : &v->forward, of_data ? group - v->forward.cols.groups : group,
-                   k->weight);
+        const struct conv_weight *w = arg;
+        int64_t group = i;
+        for (; group >= pack_groups(w->conv); w++)
+            group -= pack_groups(w->conv);
+        const struct conv *v = w->conv;
+        int of_data = group >= v->forward.cols.groups;
+        pack_group(v, of_data ? &v->data : &v->forward,
+                   (int)group - (of_data ? v->forward.cols.groups : 0), w->weight);
     }
 }
 
-void cpu_conv_pack(struct conv *v, const float *weight)
+void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n)
 {
-    if (!v || v->cpu->base.error.code)
+    int64_t units = 0;
+    if (dev->error.code)
         return;
-    struct packing k = {v, weight};
-    int64_t n = v->forward.cols.groups + (v->data.packed ? v->data.cols.groups : 0);
-    conv_share(v->cpu, pack_units, &k, n, 1);
+    for (int i = 0; i < n; i++)
+        units += pack_groups(list[i].conv);
+    conv_share(cpu_of(dev), pack_units, (void *)(uintptr_t)list, units, 1);
 }

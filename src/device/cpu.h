@@ -36,7 +36,7 @@ int cpu_reserve(struct cpu *c, size_t each, size_t partial);
 /* The convolutions (conv_plan.c, conv_cpu.c): members of the table of operations. */
 struct conv *cpu_conv_new(struct device *dev, const struct conv_shape *s);
 void cpu_conv_free(struct conv *v);
-void cpu_conv_pack(struct conv *v, const float *weight);
+void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n);
 void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
                       const struct tensor *y, struct conv_stats *stats);
 void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,

@@ -46,6 +46,7 @@ struct conv_in;
 struct conv_grad;
 struct conv_stats;
 struct conv_source;
+struct conv_weight;
 struct contrast;
 
 struct device_ops {
@@ -64,7 +65,7 @@ struct device_ops {
     /* Convolutions, see conv.h. */
     struct conv *(*conv_new)(struct device *dev, const struct conv_shape *s);
     void (*conv_free)(struct conv *v);
-    void (*conv_pack)(struct conv *v, const float *weight);
+    void (*conv_pack)(struct device *dev, const struct conv_weight *list, int n);
     void (*conv_forward)(struct conv *v, const struct conv_in *x, const float *bias,
                          const struct tensor *y, struct conv_stats *stats);
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,

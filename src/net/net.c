@@ -109,8 +109,10 @@ static void pack_weights(struct net *n)
 {
     if (n->packed_once && n->packed == n->params->version)
         return;
+    struct conv_weight list[NET_LAYERS];
     for (int i = 0; i < n->graph.n_layers; i++)
-        n->dev->ops->conv_pack(n->run[i].conv, value_of(n, n->graph.layers[i].weight));
+        list[i] = (struct conv_weight){n->run[i].conv, value_of(n, n->graph.layers[i].weight)};
+    n->dev->ops->conv_pack(n->dev, list, n->graph.n_layers);
     n->packed = n->params->version;
     n->packed_once = 1;
 }
