@@ -327,21 +327,22 @@ static void masks_come_back_on_the_grid(void **state)
 {
     (void)state;
     static const int64_t dims[3] = {38, 22, 15};
-    static const char *const names[] = {"none", "auto", "la", "pancreas"}; /* as is, cropped, resampled */
+    /* as is, cropped, resampled; the last two would crop around a label */
+    static const char *const names[] = {"none", "auto", "la", "pancreas", "paper-la", "paper-pancreas"};
     struct scene s;
     struct error e;
     struct predictor *p;
     struct predict_options o = {.patch = {16, 16, 16}, .batch = 2, .uncertainty = 1, .probabilities = 1};
     scene_open(&s, 1, 2, 1, 2);
     assert_ok(predictor_new(&p, s.dev, &s.model, &s.model, &o, &e), e);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         struct volume image;
         struct recipe recipe;
         struct scan_result r;
         struct geometry grid;
         odd_grid(&grid);
         assert_ok(recipe_named(&recipe, names[i], 0, NAN_REFUSE, &e), e);
-        scan_of(&image, dims, (const double[3]){1, 1, 1}, i == 3 ? -1000 : 0, 50);
+        scan_of(&image, dims, (const double[3]){1, 1, 1}, i % 2 && i > 1 ? -1000 : 0, 50);
         image.geometry = grid;
         assert_ok(predict_scan(&r, p, &recipe, &image, s.dev->pool, &e), e);
         assert_null(image.data);

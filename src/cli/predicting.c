@@ -30,6 +30,10 @@ int predicting_open(struct predicting *out, const struct config *c, int uncertai
     if (predictor_new(&out->predictor, out->dev, &out->mask,
                       out->uncertainty.params ? &out->uncertainty : NULL, &p, e) < 0)
         goto failed;
+    if (recipe_needs_label(&out->facts.recipe))
+        report_line(console_report(c), REPORT_NOTE, folder, NULL,
+                    "trained on boxes around the true label (%s); scans are searched as a whole",
+                    out->facts.recipe.name);
     return 0;
 failed:
     predicting_close(out);

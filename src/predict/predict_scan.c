@@ -72,10 +72,11 @@ int predict_scan(struct scan_result *out, struct predictor *p, const struct reci
     float *rows = NULL;
     int dims[3], result = -1;
     memset(out, 0, sizeof *out);
-    int begun = prepare_begin(&ready, recipe, image, NULL, e);
+    struct recipe r = recipe_without_label(recipe);
+    int begun = prepare_begin(&ready, &r, image, NULL, e);
     volume_free(image);
-    if (begun < 0 || prepare_end(&ready, recipe, 0, pool, e) < 0 ||
-        take_rows(&rows, dims, &ready.image, recipe->nan, e) < 0 ||
+    if (begun < 0 || prepare_end(&ready, &r, 0, pool, e) < 0 ||
+        take_rows(&rows, dims, &ready.image, r.nan, e) < 0 ||
         predict_array(&got, p, rows, dims, e) < 0)
         goto out;
     mem_free(rows);

@@ -70,3 +70,13 @@ int recipe_needs_label(const struct recipe *r)
 {
     return r->crop == CROP_LABEL || r->crop == CROP_LABEL_LA;
 }
+
+struct recipe recipe_without_label(const struct recipe *r)
+{
+    struct recipe whole = *r;
+    if (r->crop == CROP_LABEL)
+        whole.crop = CROP_BODY;
+    if (r->crop == CROP_LABEL_LA)
+        whole.crop = CROP_NONE;
+    return whole;
+}
