@@ -7,6 +7,7 @@
 
 #include "api/falx.h"
 #include "base/json_write.h"
+#include "base/pool.h"
 #include "net/model_file.h"
 #include "predict/run_folder.h"
 #include "runs/runs.h"
@@ -146,6 +147,39 @@ static void memory_and_file_agree(void **state)
     mem_free(mask);
 }
 
+/* [M13] A caller that rounds towards zero and flushes denormals gets the same bits, and keeps its ways. */
+static void the_callers_arithmetic_changes_no_bit(void **state)
+{
+    (void)state;
+    enum { N = 20 * 17 * 9 };
+    struct falx_error e;
+    float *voxels = noise(N), *maps[2] = {noise(N), noise(N)};
+    struct falx_image image = image_of(voxels, 20, 17, 9, 1);
+    struct falx_options o = {.threads = 2, .precision = "f32"};
+    make_run("mode", 1, 0, "none");
+    for (int odd = 0; odd < 2; odd++) {
+        struct falx_maps m = {.foreground = maps[odd]};
+        struct falx_run *run;
+        struct float_mode before;
+        float_mode_begin(&before);
+        if (odd)
+            fesetround(FE_TOWARDZERO);
+        int result = falx_open(&run, "mode", &o, &e);
+        int mode_after_open = fegetround();
+        result = result < 0 ? -1 : falx_predict(run, &m, &image, &e);
+        int mode_after_predict = fegetround();
+        float_mode_end(&before);
+        assert_int_equal(result, 0);
+        assert_true(mode_after_open == (odd ? FE_TOWARDZERO : FE_TONEAREST));
+        assert_true(mode_after_predict == mode_after_open);
+        falx_close(run);
+    }
+    assert_memory_equal(maps[0], maps[1], N * sizeof(float));
+    mem_free(voxels);
+    mem_free(maps[0]);
+    mem_free(maps[1]);
+}
+
 static void several_channels(void **state)
 {
     (void)state;
@@ -280,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_tells_about_itself),
         cmocka_unit_test(memory_and_file_agree),
+        cmocka_unit_test(the_callers_arithmetic_changes_no_bit),
         cmocka_unit_test(several_channels),
         cmocka_unit_test(errors_come_back),
         cmocka_unit_test(any_allocation_may_fail),

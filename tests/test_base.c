@@ -154,6 +154,41 @@ static void every_item_runs_once(void **state)
     pool_free(NULL);
 }
 
+#ifdef __x86_64__
+static volatile float denormal = 1e-40f;
+
+static void halve(void *arg, int64_t i)
+{
+    float *out = arg;
+    out[i] = fegetround() == FE_TONEAREST ? denormal * 0.5f : -1.0f;
+}
+
+/* [M13] whichever thread runs an item, and whatever the caller does outside of it */
+static void items_flush_denormals(void **state)
+{
+    (void)state;
+    struct error e;
+    assert_true(denormal * 0.5f > 0.0f);
+    for (int threads = 0; threads <= 3; threads++) {
+        struct pool *p = NULL;
+        fesetround(FE_UPWARD); /* of the caller of pool_new, not of the pool's threads */
+        if (threads > 0)
+            assert_ok(pool_new(&p, threads, &e), e);
+        fesetround(FE_TONEAREST);
+        for (int n = 1; n <= 64; n += 21) {
+            float out[64] = {0};
+            for (int i = 0; i < n; i++)
+                out[i] = 1.0f;
+            pool_run(p, n, halve, out);
+            for (int i = 0; i < n; i++)
+                assert_true(out[i] == 0.0f);
+            assert_true(denormal * 0.5f > 0.0f); /* and not in between */
+        }
+        pool_free(p);
+    }
+}
+#endif
+
 static void count_line(struct report *r, enum report_kind kind, const char *text)
 {
     (void)kind;
@@ -194,6 +229,9 @@ int main(void)
         cmocka_unit_test(philox_matches_the_published_vectors),
         cmocka_unit_test(random_numbers_are_even),
         cmocka_unit_test(every_item_runs_once),
+#ifdef __x86_64__
+        cmocka_unit_test(items_flush_denormals),
+#endif
         cmocka_unit_test(reports_count_and_can_be_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

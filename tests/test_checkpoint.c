@@ -282,6 +282,25 @@ static void a_newer_format_is_refused(void **state) /* K04 */
     assert_non_null(strstr(test_told, "metadata lack at."));
 }
 
+static unsigned char golden[1 << 16];
+static size_t n_golden;
+enum { GOLDEN_SALT = 21 };
+
+/* golden/checkpoint-1.safetensors was written by the first falx with this format (`test_checkpoint --write`);
+ * it stays as it is, and whatever comes later must load it. A new format gets a file of its own. */
+static void an_older_format_loads(void **state) /* K04 */
+{
+    (void)state;
+    struct error e;
+    write_bytes(A, golden, n_golden);
+    assert_int_equal(open_salt(&e), GOLDEN_SALT);
+    assert_string_equal(test_told, "");
+    assert_true(files.serial == 1 && files.newest == 0 && files.anchor == 0);
+    assert_ok(save(3, 0, &e), e); /* and a run goes on from it */
+    assert_int_equal(open_salt(&e), 3);
+    assert_true(files.serial == 2 && files.newest == 1 && files.anchor == 0);
+}
+
 static void links_out_of_the_folder_are_refused(void **state) /* K07 */
 {
     (void)state;
@@ -492,7 +511,36 @@ static int finish(void **state)
     return test_folder_remove(state);
 }
 
-int main(void)
+/* Lies beside this file; looked for before the working folder changes. */
+static void read_golden(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%.*s/golden/checkpoint-1.safetensors",
+             (int)(strrchr(__FILE__, '/') - __FILE__), __FILE__);
+    FILE *f = fopen(path, "rb");
+    n_golden = f ? fread(golden, 1, sizeof golden, f) : 0;
+    if (f)
+        fclose(f);
+}
+
+/* --write: the golden file, as run/checkpoint-a.safetensors in the working folder. */
+static int write_golden(void)
+{
+    struct error e;
+    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};
+    static char method[] = "tiny";
+    set.method = method;
+    set.lr = 0.01;
+    if (setup(NULL) < 0 || device_open(&dev, &o, &e) < 0)
+        return 1;
+    make_trainer();
+    int result = save(GOLDEN_SALT, 1, &e);
+    free_trainer();
+    device_close(dev);
+    return result < 0;
+}
+
+int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
@@ -502,6 +550,7 @@ int main(void)
         TEST(any_flipped_bit_is_found),
         TEST(both_bad_is_an_error),
         TEST(a_newer_format_is_refused),
+        TEST(an_older_format_loads),
         TEST(links_out_of_the_folder_are_refused),
         TEST(every_setting_is_compared),
         TEST(differing_keys_are_named_and_may_be_overridden),
@@ -510,5 +559,8 @@ int main(void)
         TEST(a_failed_write_loses_nothing),
         TEST(nothing_leaks_over_many_checkpoints),
     };
+    if (argc > 1 && strcmp(argv[1], "--write") == 0)
+        return write_golden();
+    read_golden();
     return cmocka_run_group_tests(tests, start, finish);
 }

@@ -252,9 +252,114 @@ static void text_files_are_bounded(void **state)
     assert_refused(io_read_text(&text, NULL, path, 100, &e), e, ERR_DATA, "C04");
 }
 
+/* ---- folders to work in ------------------------------------------------------------------------------ */
+
+static void a_second_process_is_told_who_is_first(void **state) /* P08, P09 */
+{
+    (void)state;
+    int first, second;
+    char path[300], who[40];
+    struct error e;
+    path_of(path, "running");
+    assert_ok(io_write_all(path, 0666, "pid 1 on nowhere", 16, &e), e); /* of the dead: locks nobody out */
+    assert_ok(io_lock_folder(&first, folder, &e), e);
+    io_sign_folder(folder);
+    assert_refused(io_lock_folder(&second, folder, &e), e, ERR_BUSY, "P08");
+    assert_int_equal(second, -1);
+    snprintf(who, sizeof who, "folder: pid %ld on ", (long)getpid());
+    assert_non_null(strstr(e.text, who));
+    assert_true(text_starts_with(e.text, folder) && text_ends_with(e.text, " UTC"));
+    io_unsign_folder(folder);
+    assert_false(io_exists(path));
+    assert_refused(io_lock_folder(&second, folder, &e), e, ERR_BUSY, "P08");
+    assert_true(text_ends_with(e.text, "working in this folder"));
+    io_unlock_folder(first);
+    assert_ok(io_lock_folder(&second, folder, &e), e);
+    io_unlock_folder(second);
+}
+
+static void the_lock_dies_with_its_holder(void **state) /* P08 */
+{
+    (void)state;
+    int lock, told[2];
+    char byte;
+    struct error e;
+    assert_int_equal(pipe(told), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        io_lock_folder(&lock, folder, &e);
+        io_sign_folder(folder);
+        if (write(told[1], "x", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(told[0], &byte, 1), 1);
+    assert_refused(io_lock_folder(&lock, folder, &e), e, ERR_BUSY, "P08");
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_ok(io_lock_folder(&lock, folder, &e), e);
+    io_unlock_folder(lock);
+    close(told[0]);
+    close(told[1]);
+}
+
+static void a_locked_folder_is_known_again(void **state) /* P07 */
+{
+    (void)state;
+    int lock;
+    char a[300], b[300];
+    struct error e;
+    path_of(a, "a");
+    path_of(b, "b");
+    assert_ok(io_make_folders(a, &e), e);
+    assert_ok(io_lock_folder(&lock, a, &e), e);
+    assert_ok(io_check_locked(lock, a, &e), e);
+    assert_int_equal(rename(a, b), 0);
+    assert_refused(io_check_locked(lock, a, &e), e, ERR_SYSTEM, "P07");
+    assert_ok(io_check_locked(lock, b, &e), e);
+    assert_ok(io_make_folders(a, &e), e); /* another one of that name */
+    assert_refused(io_check_locked(lock, a, &e), e, ERR_SYSTEM, "P07");
+    assert_non_null(strstr(e.text, a));
+    io_unlock_folder(lock);
+}
+
+static void folders_made_for_nothing_go(void **state)
+{
+    (void)state;
+    char path[300];
+    struct error e;
+    static const char *const spellings[] = {"x/y/z", "x/y/z/", "x//y/z//"};
+    for (int i = 0; i < 3; i++) {
+        path_of(path, spellings[i]);
+        size_t from = io_missing(path);
+        assert_int_equal(from, strlen(folder) + 2);
+        assert_ok(io_make_folders(path, &e), e);
+        assert_int_equal(io_missing(path), 0);
+        io_remove_empty(path, 0); /* all of it was there before */
+        assert_true(io_is_folder(path));
+        io_remove_empty(path, from);
+        path_of(path, "x");
+        assert_false(io_exists(path));
+        assert_true(io_is_folder(folder));
+    }
+    path_of(path, "x/y");
+    assert_ok(io_make_folders(path, &e), e);
+    path_of(path, "x/file");
+    assert_ok(io_write_all(path, 0666, "a", 1, &e), e);
+    path_of(path, "x/y");
+    io_remove_empty(path, strlen(folder) + 2); /* stops at the one that holds something */
+    assert_false(io_exists(path));
+    path_of(path, "x/file");
+    assert_true(io_exists(path));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_second_process_is_told_who_is_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_lock_dies_with_its_holder, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_locked_folder_is_known_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(folders_made_for_nothing_go, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_write_leaves_the_old_file, setup, teardown),
         cmocka_unit_test_setup_teardown(sudden_death_leaves_a_whole_file, setup, teardown),
         cmocka_unit_test_setup_teardown(eintr_is_retried_and_eio_reported, setup, teardown),

@@ -94,12 +94,12 @@ static void check_stored(struct bench *b, const struct golden_tensor *g, const c
                          const float *from, struct tally *t)
 {
     const struct param *p = params_find(b->params, name);
+    struct error e;
     assert_non_null(p);
-    float *host = fetch(b->dev, from + p->offset, p->count), *torch = malloc((size_t)p->count * 4);
-    param_to_torch(torch, host, p);
-    tally_add(t, g, torch, p->count);
+    float *host = malloc((size_t)p->count * sizeof *host);
+    assert_ok(param_download(host, b->params, from, (int)(p - b->params->list), &e), e);
+    tally_add(t, g, host, p->count);
     free(host);
-    free(torch);
 }
 
 /* Everything PyTorch says about one case; limits for forward values and for gradients. */

@@ -22,37 +22,7 @@ static struct settings set;
 static size_t most_written = 1 << 30; /* by one write [P06] */
 static struct report listener = {.line = test_listen};
 
-/* What a killed process wrote stays in the kernel's memory: no need to wait for a disk. */
-static int quick_fsync(int fd)
-{
-    (void)fd;
-    return 0;
-}
-static int quick_open(const char *p, int f, mode_t m) { return io_posix.open(p, f, m); }
-static const struct io_ops quick = {quick_open, read,   write,  quick_fsync,
-                                    close,      rename, unlink, mkdir};
-
 /* ---- running --------------------------------------------------------------------------------- */
-
-static void fresh_folder(const char *run)
-{
-    io_remove_tree(run);
-    assert_int_equal(mkdir(run, 0777), 0);
-}
-
-static uint64_t hash_of(const char *run, const char *name)
-{
-    char path[200];
-    static unsigned char bytes[1 << 22];
-    snprintf(path, sizeof path, "%s/%s", run, name);
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        test_fail("%s is missing", path);
-    size_t n = fread(bytes, 1, sizeof bytes, f);
-    fclose(f);
-    assert_true(n > 0 && n < sizeof bytes);
-    return hash_bytes(bytes, n, 0);
-}
 
 /* Nothing but the files a run may leave. */
 static void assert_no_leftovers(const char *run)
@@ -87,12 +57,7 @@ static uint64_t reference(void)
     heard.stop_at = -1;
     fresh_folder("reference");
     assert_ok(train("reference", 0, 1, &e), e);
-    return hash_of("reference", "model.safetensors") ^ hash_of("reference", "stage1.safetensors");
-}
-
-static uint64_t result_of(const char *run)
-{
-    return hash_of(run, "model.safetensors") ^ hash_of(run, "stage1.safetensors");
+    return result_of("reference");
 }
 
 static int setup(void **state)

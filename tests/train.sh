@@ -154,7 +154,7 @@ expect 0 done limited '-n 16' "$falx" train set -o sixteen-files $tiny
 expect 5 'memory' limited '-v 300000' "$falx" train set -o small-memory --patch 96 --quiet
 limited '-s 256' "$falx" train set -o small-stack $tiny >out 2>err; code=$?
 [ $code = 0 ] || { [ $code = 4 ] && grep -q 'ulimit -s' err; } || wrong "ulimit -s 256: exit $code"
-[ -z "$(find small-files few-files small-memory -name '.falx-*')" ] || wrong 'temporary files left'
+[ -z "$(find small-files few-files small-memory -name '.falx-*' 2>/dev/null)" ] || wrong 'temporary files left'
 
 # ---- predict ---------------------------------------------------------------------------------------------------
 scans=set/images

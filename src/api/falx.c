@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/pool.h"
 #include "base/version.h"
 #include "predict/predict_scan.h"
 #include "predict/run_folder.h"
@@ -60,9 +61,11 @@ int falx_open(struct falx_run **out, const char *folder, const struct falx_optio
     struct error inner = {.code = ERR_NONE};
     struct device_options device = {.name = "auto"};
     struct falx_run *r = mem_alloc(&inner, 1, sizeof *r);
+    struct float_mode callers;
     *out = NULL;
     o = o ? o : &none;
     device.threads = o->threads;
+    float_mode_begin(&callers);
     if (!r || precision_of(&device.precision, o->precision, &inner) < 0 ||
         !(r->folder = mem_string(&inner, folder)) || device_open(&r->dev, &device, &inner) < 0 ||
         run_facts_read(&r->facts, folder, &inner) < 0 || open_models(r, o, &inner) < 0)
@@ -75,8 +78,10 @@ int falx_open(struct falx_run **out, const char *folder, const struct falx_optio
                       &inner) < 0)
         goto failed;
     *out = r;
+    float_mode_end(&callers);
     return 0;
 failed:
+    float_mode_end(&callers);
     falx_close(r);
     return told(e, &inner);
 }
@@ -161,13 +166,16 @@ int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx
     struct error inner = {.code = ERR_NONE};
     struct volume v = {0};
     struct scan_result r = {0};
+    struct float_mode callers;
     int result = -1;
+    float_mode_begin(&callers);
     if (copy_image(&v, image, &inner) == 0 && predict_volume(&r, run, &v, &inner) == 0 &&
         give(maps->mask, &r.label, 1, "mask", &inner) == 0 &&
         give(maps->foreground, &r.foreground, sizeof(float), "foreground", &inner) == 0 &&
         give(maps->std, &r.std, sizeof(float), "std", &inner) == 0 &&
         give(maps->entropy, &r.entropy, sizeof(float), "entropy", &inner) == 0)
         result = 0;
+    float_mode_end(&callers);
     maps->ambiguity = r.ambiguity;
     volume_free(&v);
     scan_result_free(&r);
@@ -179,10 +187,13 @@ int falx_predict_file(struct falx_run *run, const char *in, const char *out, str
     struct error inner = {.code = ERR_NONE};
     struct volume v = {0};
     struct scan_result r = {0};
+    struct float_mode callers;
     int result = -1;
+    float_mode_begin(&callers);
     if (volume_can_write(out, &inner) == 0 && volume_read(&v, in, NULL, &inner) == 0 &&
         predict_volume(&r, run, &v, &inner) == 0)
         result = volume_write(&r.label, out, &inner);
+    float_mode_end(&callers);
     volume_free(&v);
     scan_result_free(&r);
     return result < 0 ? told(e, &inner) : 0;

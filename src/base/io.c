@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -34,7 +33,7 @@ static struct temporary {
     char path[];
 } *temporaries;
 
-static int temporary_add(const char *path, struct error *e)
+int io_temporary_add(const char *path, struct error *e)
 {
     struct temporary *t = mem_alloc(e, 1, sizeof *t + strlen(path) + 1);
     if (!t)
@@ -47,7 +46,7 @@ static int temporary_add(const char *path, struct error *e)
     return 0;
 }
 
-static void temporary_drop(const char *path)
+void io_temporary_drop(const char *path)
 {
     pthread_mutex_lock(&temporaries_lock);
     struct temporary **at = &temporaries, *found;
@@ -79,7 +78,7 @@ struct io_file {
 static void file_free(struct io_file *f)
 {
     if (f->temp)
-        temporary_drop(f->temp);
+        io_temporary_drop(f->temp);
     mem_free(f->path);
     mem_free(f->temp);
     mem_free(f);
@@ -105,7 +104,7 @@ int io_create(struct io_file **out, const char *path, mode_t mode, struct error 
         return -1;
     f->path = mem_string(e, path);
     f->temp = f->path ? temp_name(e, path) : NULL;
-    if (!f->temp || temporary_add(f->temp, e) < 0) {
+    if (!f->temp || io_temporary_add(f->temp, e) < 0) {
         file_free(f);
         return -1;
     }
@@ -451,7 +450,7 @@ int io_temp_folder(char **out, struct error *e)
         *out = NULL;
         return -1;
     }
-    if (temporary_add(*out, e) == 0)
+    if (io_temporary_add(*out, e) == 0)
         return 0;
     rmdir(*out);
     mem_free(*out);
@@ -485,25 +484,5 @@ void io_remove_tree(const char *path)
     if (!path)
         return;
     remove_below(path);
-    temporary_drop(path);
-}
-
-int io_lock_folder(int *lock, const char *folder, struct error *e)
-{
-    *lock = io->open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    if (*lock < 0) {
-        fail_errno(e, errno, "cannot open folder");
-        return fail_in(e, folder);
-    }
-    if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return 0; /* some network file systems have no locks: work on without one */
-    io->close(*lock);
-    fail(e, ERR_BUSY, "P08", "another falx is working in this folder");
-    return fail_in(e, folder);
-}
-
-void io_unlock_folder(int lock)
-{
-    if (lock >= 0)
-        io->close(lock);
+    io_temporary_drop(path);
 }

@@ -81,9 +81,24 @@ void io_remove_tree(const char *path);
  * other threads are stopped for good, so nothing new appears afterwards. */
 void io_remove_temporaries(void);
 
-/* Makes the caller the only falx that works in a folder [exit 9 if another does]. The lock ends with
- * io_unlock_folder or the process, however it dies. */
+/* A path that io_remove_temporaries() takes away, until it is dropped. */
+int io_temporary_add(const char *path, struct error *e);
+void io_temporary_drop(const char *path);
+
+/* Makes the caller the only falx that works in a folder. If another does: ERR_BUSY with its signature, if it
+ * left one [P08]. The lock ends with io_unlock_folder or the process, however it dies. */
 int io_lock_folder(int *lock, const char *folder, struct error *e);
 void io_unlock_folder(int lock);
+/* -1 if the path no longer names the folder that is locked [P07]. */
+int io_check_locked(int lock, const char *folder, struct error *e);
+/* A file "running" in a locked folder says which process on which host works there since when. Only for
+ * people: that it cannot be written is no error. */
+void io_sign_folder(const char *folder);
+void io_unsign_folder(const char *folder);
+
+/* Length of the shortest beginning of a path that does not exist yet, 0 if all of it does; and, after
+ * io_make_folders, the removal of those folders as far as they are empty. */
+size_t io_missing(const char *path);
+void io_remove_empty(const char *path, size_t from);
 
 #endif

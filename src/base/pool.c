@@ -72,10 +72,46 @@ static void wait_for_job(struct pool *p, uint64_t seen)
     pthread_mutex_unlock(&p->lock);
 }
 
+void float_mode_begin(struct float_mode *before)
+{
+    if (before)
+        fegetenv(&before->env);
+    fesetenv(FE_DFL_ENV);
+}
+
+void float_mode_end(const struct float_mode *before)
+{
+    fesetenv(&before->env);
+}
+
+/* The processor's own word for flushing (x86: FTZ and DAZ, bits 15 and 6 of MXCSR): set it, or put it back.
+ * Where there is none denormals are kept, which is as good where they cost nothing. */
+static unsigned flush_begin(void)
+{
+#if defined(__x86_64__)
+    unsigned before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before | 0x8040);
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static void flush_end(unsigned before)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(before);
+#else
+    (void)before;
+#endif
+}
+
 static void *worker(void *arg)
 {
     struct pool *p = arg;
     uint64_t seen = 0;
+    float_mode_begin(NULL);
+    flush_begin();
     for (;;) {
         wait_for_job(p, seen);
         if (atomic_load(&p->stop))
@@ -160,9 +196,11 @@ int pool_threads(const struct pool *p)
 
 void pool_run(struct pool *p, int64_t n_items, void (*item)(void *arg, int64_t i), void *arg)
 {
+    unsigned callers = flush_begin();
     if (!p || p->n_started == 0 || n_items < 2) {
         for (int64_t i = 0; i < n_items; i++)
             item(arg, i);
+        flush_end(callers);
         return;
     }
     p->item = item;
@@ -177,6 +215,7 @@ void pool_run(struct pool *p, int64_t n_items, void (*item)(void *arg, int64_t i
         pthread_mutex_unlock(&p->lock);
     }
     work(p);
+    flush_end(callers);
     atomic_store(&p->open, 0);
     wait_until_left(p);
 }

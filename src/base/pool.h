@@ -4,6 +4,8 @@
 #ifndef FALX_POOL_H
 #define FALX_POOL_H
 
+#include <fenv.h>
+
 #include "base/base.h"
 
 struct pool;
@@ -17,5 +19,15 @@ int pool_usable_cores(void);            /* that this process may run on, at leas
 /* Calls item(arg, i) for every i in [0, n_items), each once, and returns when all are done.
  * p == NULL runs them here, in order. Not to be called from inside an item. */
 void pool_run(struct pool *p, int64_t n_items, void (*item)(void *arg, int64_t i), void *arg);
+
+/* The arithmetic of every thread that computes: round to nearest, no traps, denormals kept; inside the items
+ * of a pool they are flushed to zero, whichever thread runs them, since one operation on a denormal can take
+ * as long as a hundred others [M13]. A caller's own mode (-ffast-math, another rounding) would change bits:
+ * it is kept in *before, which may be NULL, and put back at the end. Threads of a pool start with ours. */
+struct float_mode {
+    fenv_t env;
+};
+void float_mode_begin(struct float_mode *before);
+void float_mode_end(const struct float_mode *before);
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/pool.h"
 #include "cli/options.h"
 
 static int (*const verb_functions[VERB_COUNT])(struct config *c) = {
@@ -147,6 +148,7 @@ static void open_standard_files(void)
 int main(int argc, char **argv)
 {
     open_standard_files();
+    float_mode_begin(NULL);
     int code = run(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -5,6 +5,7 @@
  * While training, numbers go to metrics.sqlite and log.txt; a signal is only noted and ends the run at the
  * next step with a checkpoint and exit code 10.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,23 +26,43 @@ struct telling {
     struct progress *line;
     struct runs *runs;
     int log;             /* descriptor, or -1 */
-    struct error error;  /* of the store of numbers: told once, training goes on */
+    struct error error;  /* of the store of numbers */
+    struct error lost;   /* the first record that was given up: the exit code of a run that came to its end */
 };
 
-static void log_line(struct telling *t, const char *text)
+/* A record that cannot be written is given up with one warning: the run matters more. Its end tells [P04]. */
+static void give_up(struct telling *t, const char *name, const struct error *why)
 {
-    if (t->log >= 0 && io->write(t->log, text, strlen(text)) < 0) {
-        io->close(t->log);
-        t->log = -1;
-        report_line(console_report(t->config), REPORT_WARNING, "log.txt", "P04", "cannot be written");
-    }
+    report_line(console_report(t->config), REPORT_WARNING, name, why->id, "%s; training goes on without",
+                why->text);
+    if (t->lost.code)
+        return;
+    fail(&t->lost, why->code, why->id, "trained to the end, but from some point on without %s: %.200s", name,
+         why->text);
+    fail_in(&t->lost, t->config->output);
 }
 
-/* A store that cannot be written is given up with one warning: the run matters more. */
+/* A line is written whole or not at all. */
+static void log_line(struct telling *t, const char *text)
+{
+    struct error why;
+    size_t n = strlen(text);
+    off_t before = t->log >= 0 ? lseek(t->log, 0, SEEK_END) : 0;
+    ssize_t done = t->log >= 0 ? io->write(t->log, text, n) : (ssize_t)n;
+    if (done == (ssize_t)n)
+        return;
+    fail_errno(&why, done < 0 ? errno : ENOSPC, "cannot write");
+    strcpy(why.id, "P04");
+    if (done > 0 && ftruncate(t->log, before) < 0)
+        done = 0; /* the beginning of a line stays: there is no way left to remove it */
+    io->close(t->log);
+    t->log = -1;
+    give_up(t, "log.txt", &why);
+}
+
 static void store_failed(struct telling *t)
 {
-    report_line(console_report(t->config), REPORT_WARNING, "metrics.sqlite", t->error.id, "%s",
-                t->error.text);
+    give_up(t, "metrics.sqlite", &t->error);
     runs_close(t->runs);
     t->runs = NULL;
 }
@@ -76,16 +97,18 @@ static void tell_step(void *arg, const struct train_step *s)
     log_line(t, text);
 }
 
-static void tell_validation(void *arg, const struct train_step *s, double dice, const double *per_class,
-                            int n)
+/* undefined: pairs of case and class that are in neither truth nor prediction, left out of the mean [M05]. */
+static void tell_validation(void *arg, const struct train_step *s, const struct validation *v)
 {
     struct telling *t = arg;
-    char text[120];
-    snprintf(text, sizeof text, "%s %lld/%lld validation dice=%.4f\n", s->phase, (long long)s->step,
-             (long long)s->steps, dice);
+    char text[160], undefined[32] = "";
+    if (v->undefined > 0)
+        snprintf(undefined, sizeof undefined, " undefined=%d", v->undefined);
+    snprintf(text, sizeof text, "%s %lld/%lld validation dice=%.4f%s\n", s->phase, (long long)s->step,
+             (long long)s->steps, v->dice, undefined);
     log_line(t, text);
-    for (int i = 0; i < n && t->runs; i++)
-        if (runs_add_validation(t->runs, s->phase_number, s->step, i + 1, per_class[i], &t->error) < 0)
+    for (int i = 0; i < v->n && t->runs; i++)
+        if (runs_add_validation(t->runs, s->phase_number, s->step, i + 1, v->per_class[i], &t->error) < 0)
             store_failed(t);
 }
 
@@ -132,6 +155,7 @@ static int write_run_json(const struct config *c, const struct train_data *d, co
     config_to_json(&o, c, CONFIG_WITH_PATHS);
     js_out_text(&o, "precision_used", precision_name(dev->precision));
     js_out_text(&o, "processor", dev->describe);
+    js_out_text(&o, "denormals", "flushed"); /* in all that a pool computes [M13] */
     js_out_text(&o, "data_hash", hash);
     js_out_int(&o, "labeled_cases", d->store.n_labeled);
     js_out_int(&o, "unlabeled_cases", d->store.n_cases - d->store.n_labeled);
@@ -185,6 +209,7 @@ static int claim_folder(int *lock, struct config *c, struct error *e)
     char *path;
     if (io_make_folders(c->output, e) < 0 || io_lock_folder(lock, c->output, e) < 0)
         return -1;
+    io_sign_folder(c->output);
     if (!(path = path_join(e, c->output, "run.json")))
         return -1;
     int exists = io_exists(path);
@@ -197,6 +222,19 @@ static int claim_folder(int *lock, struct config *c, struct error *e)
         report_line(console_report(c), REPORT_NOTE, c->output, NULL, "nothing to resume, starting over");
     c->resume = exists;
     return exists ? take_recorded(c, e) : 0;
+}
+
+/* Takes away the signature and, from byte `missing` of the path on, folders in which nothing came about; not
+ * those of somebody else who has the name by now. */
+static void leave_folder(int lock, const char *folder, size_t missing)
+{
+    if (lock < 0)
+        return;
+    if (io_check_locked(lock, folder, NULL) == 0) {
+        io_unsign_folder(folder);
+        io_remove_empty(folder, missing);
+    }
+    io_unlock_folder(lock);
 }
 
 /* ---- budget ----------------------------------------------------------------------------------- */
@@ -259,6 +297,7 @@ static int measure_budget(struct config *c, const struct train_options *o, doubl
     s.steps = MEASURE_STEPS;
     trial.settings = &s;
     trial.run = folder;
+    trial.lock = 0;
     trial.val = NULL;
     trial.resume = 0;
     trial.listen = (struct train_listener){.arg = &m, .step = measure_step, .stop = asks_stop};
@@ -286,8 +325,10 @@ static int open_records(struct telling *t, const struct config *c, struct error 
     if (store && log) {
         result = runs_open(&t->runs, store, e);
         t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (t->log < 0)
-            report_line(console_report(c), REPORT_WARNING, log, "P04", "cannot be written");
+        if (t->log < 0 && result == 0) {
+            fail_errno(e, errno, "cannot open");
+            result = fail_in(e, log);
+        }
     }
     mem_free(store);
     mem_free(log);
@@ -334,14 +375,16 @@ static void tell_end(const struct config *c, const struct train_result *r)
         return;
 }
 
-/* budget: seconds, or 0. */
-static int train(struct config *c, struct train_data *d, struct device *dev, double budget, struct error *e)
+/* lock: of the run folder; budget: seconds, or 0. */
+static int train(struct config *c, struct train_data *d, struct device *dev, int lock, double budget,
+                 struct error *e)
 {
     struct telling t = {.config = c, .log = -1};
     struct train_result result;
     double start = bench_now();
     struct train_options o = {
-        .run = c->output, .settings = &c->set, .store = &d->store, .val = d->val.n_cases ? &d->val : NULL,
+        .run = c->output, .lock = lock, .settings = &c->set, .store = &d->store,
+        .val = d->val.n_cases ? &d->val : NULL,
         .dev = dev, .checkpoint_every = c->checkpoint_every, .checkpoint_seconds = 300, .resume = c->resume,
         .data_hash = d->hash, .version = FALX_VERSION, .sampler_threads = 1, .report = console_report(c),
         .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
@@ -350,8 +393,10 @@ static int train(struct config *c, struct train_data *d, struct device *dev, dou
         return -1;
     if (!c->resume && write_run_json(c, d, dev, e) < 0)
         return -1;
-    if (open_records(&t, c, e) < 0)
+    if (open_records(&t, c, e) < 0) {
+        runs_close(t.runs);
         return -1;
+    }
     t.line = progress_begin(c, c->set.method, total_steps(&c->set));
     int status = train_run(&result, &o, e);
     progress_end(t.line);
@@ -362,7 +407,9 @@ static int train(struct config *c, struct train_data *d, struct device *dev, dou
     if (status < 0)
         return -1;
     tell_end(c, &result);
-    return 0;
+    if (t.lost.code)
+        *e = t.lost;
+    return t.lost.code ? -1 : 0;
 }
 
 int verb_train(struct config *c)
@@ -373,15 +420,16 @@ int verb_train(struct config *c)
     struct device_options o = {.name = c->device, .precision = (enum precision)c->precision,
                                .threads = (int)c->threads};
     double budget = 0.0;
+    size_t missing = io_missing(c->output);
     int lock = -1, result = -1;
     if ((!c->budget || parse_budget(&budget, c->budget, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
         claim_folder(&lock, c, &e) == 0 && train_data_load(&data, c, dev->pool, &e) == 0 &&
         check_memory(c, &data, dev, &e) == 0) {
         stop_polling(1);
-        result = train(c, &data, dev, budget, &e);
+        result = train(c, &data, dev, lock, budget, &e);
     }
     train_data_free(&data);
-    io_unlock_folder(lock);
+    leave_folder(lock, c->output, result < 0 ? missing : 0);
     device_close(dev);
     return result < 0 ? complain(&e) : 0;
 }

@@ -82,28 +82,6 @@ static int add_param(struct st_file *f, char **names, const struct model_copy *k
     return st_add(f, tracked, ST_I64, NULL, 0, keep->batches, e);
 }
 
-/* Room for the largest parameter. */
-static float *largest_param(const struct params *p, struct error *e)
-{
-    int64_t most = 1;
-    for (int i = 0; i < p->n; i++)
-        most = p->list[i].count > most ? p->list[i].count : most;
-    return mem_alloc(e, (size_t)most, sizeof(float));
-}
-
-/* All values in the order of PyTorch. */
-static int torch_values(float *to, const struct params *p, struct error *e)
-{
-    float *one = largest_param(p, e);
-    for (int i = 0; one && i < p->n; i++) {
-        const struct param *q = &p->list[i];
-        p->dev->ops->download(p->dev, one, p->value + q->offset, (size_t)q->count * sizeof *one);
-        param_to_torch(to + q->offset, one, q);
-    }
-    mem_free(one);
-    return one ? device_check(p->dev, e) : -1;
-}
-
 int model_to_tensors(struct st_file *f, struct model_copy *keep, const struct params *p,
                      const char *prefix, struct error *e)
 {
@@ -116,10 +94,9 @@ int model_to_tensors(struct st_file *f, struct model_copy *keep, const struct pa
     if (!keep->values || !keep->batches || !keep->names)
         goto give_up;
     *keep->batches = p->batches;
-    if (torch_values(keep->values, p, e) < 0)
-        goto give_up;
     for (int i = 0; i < p->n; i++)
-        if (add_param(f, &names, keep, &p->list[i], prefix, e) < 0)
+        if (param_download(keep->values + p->list[i].offset, p, p->value, i, e) < 0 ||
+            add_param(f, &names, keep, &p->list[i], prefix, e) < 0)
             goto give_up;
     return 0;
 give_up:
@@ -273,18 +250,12 @@ int model_from_tensors(struct params *p, const struct st_file *f, const char *pr
             return fail(e, ERR_DATA, "S09", "%s%s[%" PRId64 "] is %g, expected %s", prefix, q->name,
                         at, (double)bad, isfinite(bad) ? "a variance" : "a finite number");
     }
-    float *one = largest_param(p, e);
-    if (!one)
-        return -1;
-    for (int i = 0; i < p->n; i++) {
-        const struct param *q = &p->list[i];
-        param_from_torch(one, find_tensor(f, prefix, q->name)->data, q);
-        p->dev->ops->upload(p->dev, p->value + q->offset, one, (size_t)q->count * sizeof *one);
-    }
-    mem_free(one);
-    p->batches = batches;
     p->version++;
-    return device_check(p->dev, e);
+    for (int i = 0; i < p->n; i++)
+        if (param_upload(p->value, p, i, find_tensor(f, prefix, p->list[i].name)->data, e) < 0)
+            return -1;
+    p->batches = batches;
+    return 0;
 }
 
 /* ---- the definition -------------------------------------------------------------------------- */

@@ -101,22 +101,36 @@ static int64_t torch_index(const struct order *o, int64_t i)
     return (a * o->minor + b) * o->taps + t;
 }
 
-void param_to_torch(float *to, const float *from, const struct param *p)
+int param_download(float *to, const struct params *p, const float *block, int k, struct error *e)
 {
-    struct order o = order_of(p);
+    const struct param *q = &p->list[k];
+    struct order o = order_of(q);
+    float *here = mem_alloc(e, (size_t)q->count, sizeof *here);
+    if (!here)
+        return -1;
+    p->dev->ops->download(p->dev, here, block + q->offset, (size_t)q->count * sizeof *here);
     for (int64_t b = 0; b < o.minor; b++)
         for (int64_t a = 0; a < o.major; a++)
             for (int64_t t = 0; t < o.taps; t++)
-                to[(a * o.minor + b) * o.taps + t] = from[(t * o.minor + b) * o.major + a];
+                to[(a * o.minor + b) * o.taps + t] = here[(t * o.minor + b) * o.major + a];
+    mem_free(here);
+    return device_check(p->dev, e);
 }
 
-void param_from_torch(float *to, const float *from, const struct param *p)
+int param_upload(float *block, const struct params *p, int k, const float *from, struct error *e)
 {
-    struct order o = order_of(p);
+    const struct param *q = &p->list[k];
+    struct order o = order_of(q);
+    float *here = mem_alloc(e, (size_t)q->count, sizeof *here);
+    if (!here)
+        return -1;
     for (int64_t b = 0; b < o.minor; b++)
         for (int64_t a = 0; a < o.major; a++)
             for (int64_t t = 0; t < o.taps; t++)
-                to[(t * o.minor + b) * o.major + a] = from[(a * o.minor + b) * o.taps + t];
+                here[(t * o.minor + b) * o.major + a] = from[(a * o.minor + b) * o.taps + t];
+    p->dev->ops->upload(p->dev, block + q->offset, here, (size_t)q->count * sizeof *here);
+    mem_free(here);
+    return device_check(p->dev, e);
 }
 
 /* Number i, in PyTorch's order, of parameter k: a quarter of Philox block k * 2^40 + i/4, as (2u - 1) * bound, u

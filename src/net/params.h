@@ -51,9 +51,9 @@ void params_init(struct params *p, uint64_t seed, uint64_t salt);
 /* Values, buffers and batches; the two must have the same definition. */
 void params_copy(struct params *to, const struct params *from);
 void params_zero_grad(struct params *p); /* forgets them: nothing is touched */
-/* One parameter, host memory, into the order of PyTorch and back. */
-void param_to_torch(float *to, const float *from, const struct param *p);
-void param_from_torch(float *to, const float *from, const struct param *p);
+/* Parameter k of a block that lies as value or grad do, to and from host memory in PyTorch's order. */
+int param_download(float *to, const struct params *p, const float *block, int k, struct error *e);
+int param_upload(float *block, const struct params *p, int k, const float *from, struct error *e);
 const struct param *params_find(const struct params *p, const char *name); /* NULL: none */
 
 #endif

@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/pool.h"
 #include "base/rng.h"
 
 enum { MAX_SLOTS = 4096, MAX_THREADS = 256, MAX_DEPTH = 64, MAX_PATCH = 4096 };
@@ -136,6 +137,7 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct sampler *s = w->sampler;
+    float_mode_begin(NULL);
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         if (has_room(s)) work_once(s, w);
@@ -145,19 +147,18 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Threads take no signals: those are for the program's own thread. */
-static int start_threads(struct sampler *s, struct error *e)
+/* Threads take no signals: those are for the program's own thread. One that cannot be started is done
+ * without: batches are the same with fewer, and without any they are made by who asks for them [P18]. */
+static void start_threads(struct sampler *s)
 {
     sigset_t all, before;
-    int problem = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 0; i < s->o.threads && !problem; i++) {
-        problem = pthread_create(&s->worker[i].thread, NULL, worker_main, &s->worker[i]);
-        if (!problem) s->n_started++;
-    }
+    while (s->n_started < s->o.threads &&
+           pthread_create(&s->worker[s->n_started].thread, NULL, worker_main,
+                          &s->worker[s->n_started]) == 0)
+        s->n_started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return problem ? fail_errno(e, problem, "cannot start a sampler thread") : 0;
 }
 
 const struct batch *sampler_next(struct sampler *s)
@@ -308,11 +309,11 @@ int sampler_new(struct sampler **out, const struct case_store *store,
     CHECK(pthread_mutex_init(&s->lock, NULL) == 0);
     CHECK(pthread_cond_init(&s->work, NULL) == 0);
     CHECK(pthread_cond_init(&s->ready, NULL) == 0);
-    if (choose_pools(s, e) < 0 || make_ring(s, e) < 0 || make_workers(s, e) < 0
-        || start_threads(s, e) < 0) {
+    if (choose_pools(s, e) < 0 || make_ring(s, e) < 0 || make_workers(s, e) < 0) {
         sampler_free(s);
         return -1;
     }
+    start_threads(s);
     *out = s;
     return 0;
 }

@@ -249,13 +249,14 @@ static int load_model(struct model *m, const struct st_file *f, struct error *e)
         return -1;
     m->optim->updates = updates;
     for (int k = 0; k < 2 && m->optim->moment[k]; k++) {
-        struct device *dev = m->params->dev;
-        size_t bytes = (size_t)m->params->trainable_count * sizeof(float);
+        const struct params *p = m->params;
         snprintf(name, sizeof name, "optim.%s/moment.%d", m->name, k);
-        const struct st_tensor *x = need(f, name, ST_F32, bytes, e);
+        const struct st_tensor *x = need(f, name, ST_F32, (size_t)p->trainable_count * sizeof(float), e);
+        for (int i = 0; x && i < p->n_trainable; i++)
+            if (param_upload(m->optim->moment[k], p, i, (const float *)x->data + p->list[i].offset, e) < 0)
+                return -1;
         if (!x)
             return -1;
-        dev->ops->upload(dev, m->optim->moment[k], x->data, bytes);
     }
     return 0;
 }
@@ -329,14 +330,16 @@ static int add_model(struct saver *s, int i, const struct model *m, struct error
     if (st_set(&s->f, s->model[i].updates_key, s->model[i].updates, e) < 0)
         return -1;
     for (int k = 0; k < 2 && m->optim->moment[k]; k++) {
-        struct device *dev = m->params->dev;
-        int64_t count = m->params->trainable_count;
+        const struct params *p = m->params;
+        int64_t count = p->trainable_count;
         char *name = s->model[i].moment_name[k];
         snprintf(name, sizeof s->model[i].moment_name[k], "optim.%s/moment.%d", m->name, k);
         float *x = s->model[i].moment[k] = mem_alloc(e, (size_t)count, sizeof *x);
         if (!x)
             return -1;
-        dev->ops->download(dev, x, m->optim->moment[k], (size_t)count * sizeof *x);
+        for (int j = 0; j < p->n_trainable; j++)
+            if (param_download(x + p->list[j].offset, p, m->optim->moment[k], j, e) < 0)
+                return -1;
         if (check_finite(x, count, name, e) < 0 || st_add(&s->f, name, ST_F32, &count, 1, x, e) < 0)
             return -1;
     }

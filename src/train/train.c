@@ -23,8 +23,8 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/pool.h"
 #include "train/train_int.h"
-#include "train/validate.h"
 
 enum {
     ANCHORS = 8,          /* a phase: at most an eighth of it is done again after a rollback */
@@ -73,6 +73,8 @@ static int save(struct trainer *t, int is_anchor, struct error *e)
     own->at.phase = t->phase;
     own->at.step = t->step;
     own->saved = trainer_seconds();
+    if (trainer_check_folder(t, e) < 0)
+        return -1;
     if (own->o->listen.saving)
         own->o->listen.saving(own->o->listen.arg);
     int result = checkpoint_save(&own->files, t, &own->at, &own->facts, is_anchor, e);
@@ -167,7 +169,7 @@ static int validate_target(struct trainer *t, struct error *e)
     own->at.dice = v.dice;
     struct train_step s = trainer_describe(t, 0.0);
     if (l->validated)
-        l->validated(l->arg, &s, v.dice, v.per_class, v.n);
+        l->validated(l->arg, &s, &v);
     if (isnan(v.dice) || v.dice <= own->at.best) /* a NaN is never the best; best is NaN at first */
         return 0;
     own->at.best = v.dice;
@@ -425,7 +427,9 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
 {
     struct st_file f = {.n_tensors = 0};
     struct trainer *t = mem_alloc(e, 1, sizeof *t);
+    struct float_mode callers;
     int result = -1;
+    float_mode_begin(&callers);
     if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)))
         goto out;
     if (trainer_begin(t, o, e) < 0 || sweep(o->run, e) < 0 || find_start(t, &f, e) < 0)
@@ -440,6 +444,7 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
 out:
     st_free(&f);
     trainer_end(t);
+    float_mode_end(&callers);
     return result;
 }
 

@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "prepare/prepare.h"
 #include "train/method.h"
+#include "train/validate.h"
 
 struct train_step {          /* handed to the listener after every step */
     const char *phase;
@@ -33,9 +34,7 @@ struct train_listener {      /* all members may be NULL */
      * later ones is void, they come again. */
     void (*resumed)(void *arg, int phase_number, int64_t step);
     void (*step)(void *arg, const struct train_step *s);
-    /* dice is NaN if it could not be measured */
-    void (*validated)(void *arg, const struct train_step *s, double dice, const double *per_class,
-                      int n);
+    void (*validated)(void *arg, const struct train_step *s, const struct validation *v);
     /* A checkpoint is about to be written: numbers of the steps before it will not come again. */
     void (*saving)(void *arg);
     int (*stop)(void *arg);  /* 1: checkpoint now and return ERR_STOPPED */
@@ -43,6 +42,8 @@ struct train_listener {      /* all members may be NULL */
 
 struct train_options {
     const char *run;         /* folder; exists, locked by the caller */
+    int lock;                /* of that folder: nothing is written once the name leads elsewhere [P07];
+                              * 0: not looked at */
     const struct settings *settings;
     const struct case_store *store;  /* labelled first; validation cases not among them */
     const struct case_store *val;    /* NULL: none */

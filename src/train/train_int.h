@@ -40,6 +40,7 @@ double trainer_seconds(void);                                     /* of the mono
 int trainer_step(struct trainer *t, struct error *why, struct error *e);
 
 /* trainer.c */
+int trainer_check_folder(const struct trainer *t, struct error *e); /* before anything is written there */
 void trainer_free_models(struct trainer *t);
 /* After begin: models it did not name go; the others get room for keeping their statistics. */
 int trainer_settle(struct trainer *t, struct error *e);

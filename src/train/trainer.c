@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "net/model_file.h"
 #include "train/train_int.h"
 
@@ -216,11 +217,19 @@ void note(struct trainer *t, const char *name, double value)
     t->notes[i].value = value;
 }
 
+int trainer_check_folder(const struct trainer *t, struct error *e)
+{
+    const struct train_options *o = t->own->o;
+    return o->lock > 0 ? io_check_locked(o->lock, o->run, e) : 0;
+}
+
 /* model_write refuses weights that are not finite [M04]. */
 int trainer_publish(struct trainer *t, const char *model, const char *file, struct error *e)
 {
     struct model *m = trainer_find(t, model);
     CHECK(m);
+    if (trainer_check_folder(t, e) < 0)
+        return -1;
     char *path = path_join(e, t->own->o->run, file);
     int result = path ? model_write(path, m->params, &m->def, e) : -1;
     mem_free(path);
