@@ -8,11 +8,11 @@
 
 enum {
     LINE_ELEMENTS = 32,       /* bf16 in a cache line, and k of an AMX tile */
-    SHORT_LINE = 12,          /* longest line for NINE: its ninefold fill costs less than border products */
+    SHORT_LINE = 5,           /* longest line for NINE: its ninefold fill costs less than border products */
     FEW_CHANNELS = 4,         /* most for ALL */
     NARROW = 8,               /* channels whose rows would lie across cache lines: NINE, rows filled up */
     COLUMNS = 32,             /* of a group: two AMX tiles, which is what a pass over A makes */
-    WEIGHTS_COLUMNS = 64,     /* the same for dweight, where each pass transposes A anew */
+    WEIGHTS_COLUMNS = 128,    /* the same for dweight, where each pass transposes A anew */
     BLOCK_BYTES = 1 << 20,    /* of all operands: with all else they stay in a 2 MiB second cache */
     PIECES = 10,              /* blocks wanted, to feed as many threads ... */
     BLOCK_POSITIONS = 1024,   /* ... unless they become smaller than this */
@@ -34,13 +34,20 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- forms --------------------------------------------------------------------------------------- */
 
+/* From row to row of NINE: whole cache lines where the rest is zeros (NARROW) or never read, an odd number of
+ * them, or rows of 128 and 256 channels would meet in few sets of the cache. */
+static int nine_row(int c)
+{
+    return c == NARROW ? 12 * c : 9 * c % LINE_ELEMENTS == 0 ? 9 * c + LINE_ELEMENTS : 9 * c;
+}
+
 static struct side make_side(enum form form, int c)
 {
     switch (form) {
     case FORM_FLAT: return (struct side){form, c, c, 1, c};
     case FORM_EIGHT: return (struct side){form, c, 8 * c, 1, 8 * c};
     case FORM_PADDED: return (struct side){form, c, c, 9, 3 * c};
-    case FORM_NINE: return (struct side){form, c, c == NARROW ? 12 * c : 9 * c, 3, 9 * c};
+    case FORM_NINE: return (struct side){form, c, nine_row(c), 3, 9 * c};
     case FORM_ALL: break;
     }
     int all = up_to(27 * c, LINE_ELEMENTS);

@@ -56,7 +56,8 @@ struct gemm_ops {
                     const void *packed, const struct gemm_shape *s, int64_t m_count);
 
     /* Row r = s*k + k of D is at d + r*ldd. Adds to D if `add` is 1, else overwrites it, whatever it
-     * holds. Needs scratch of weights_scratch() bytes, any contents. */
+     * holds. Needs scratch of weights_scratch() bytes, any contents; fewer rows or columns need no
+     * more. A is transposed once a call, so the more columns the better. */
     size_t (*weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach);
     void (*weights)(float *d, int64_t ldd, int add, const void *a, int64_t lda, const int64_t *offset,
                     const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,

@@ -96,10 +96,13 @@ static inline int steps_of(const struct gemm_shape *s)
     return (s->k + TILE_K - 1) / TILE_K;
 }
 
-/* Rows of 16 channels (32 bytes), with segments of three of them, can be read in whole lines if the
- * even rows are done first and then the odd ones: a segment that begins in the middle of a line is
- * read from the line's start, with weights moved by half a line. So B is packed twice, the second
- * time with its zeros in front. */
+/* Rows of 16 channels (32 bytes) with segments of three of them are read as whole lines. An even row
+ * and the odd one after it find their three neighbours in the same two lines:
+ *
+ *     line  | 0 1 | 2 3 |      weights of row 0  | a b | c - |      of row 1  | - a | b c |
+ *
+ * So B is packed twice, the second time moved by half a line; even rows are done first, then the odd
+ * ones. */
 static inline int has_halves(const struct gemm_shape *s)
 {
     return s->k == 3 * TILE_K / 2;

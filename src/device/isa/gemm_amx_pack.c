@@ -1,12 +1,13 @@
 /* gemm_amx_pack.c - float weights to the bf16 tiles that gemm_amx.c multiplies by.
  *
- *     packed:  two column tiles | (again, moved) | segment, step of 32 k | column tile | tile
+ *     packed:  two column tiles | segment, step of 32 k | column tile | tile
+ *     halves:  one column tile  | as it is, moved by 16 k | segment, step of 32 k | tile
  *     tile:    pair of k | 16 columns x 2 k
  *
- * The part "again, moved" exists for segments of 48 only (has_halves). Weights are far larger than the
- * caches and each is used once here, so what counts is that memory is read in long runs and asked for
- * ahead of time. Rows of B beside each other make a tile by interleaving; a B that lies by columns
- * makes one by transposition: 16 columns give 16 vectors of 32 k, which are 16 x 16 pairs.
+ * Segments of 48 k are packed as halves (gemm_amx.h). Weights are far larger than the caches and each
+ * is used once here, so what counts is that memory is read in long runs and asked for ahead of time.
+ * Rows of B make a tile by interleaving two and two. A B that lies by columns makes one by
+ * transposition: 16 columns give 16 vectors of 32 k, which are 16 x 16 pairs.
  */
 #include "device/isa/gemm_amx.h"
 
@@ -21,25 +22,34 @@ struct tile_place {
 
 typedef void make_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns);
 
-/* All tiles in their order; rows of B from `rows` on are zero. */
+/* The tile of a step, `moved` k later; rows of B from `rows` on are zero. */
+static struct tile_place place_tile(const struct gemm_shape *s, int64_t rows, int step, int col,
+                                    int moved)
+{
+    int steps = steps_of(s), k = step % steps * TILE_K - moved, end = s->k - k;
+    struct tile_place at = { (int64_t)(step / steps) * s->k + k, k < 0 ? -k : 0,
+                             end < TILE_K ? end : TILE_K, col };
+
+    if (rows - at.row < at.hi)
+        at.hi = (int)(rows - at.row);
+    return at;
+}
+
+/* All tiles in their order. */
 static void pack_tiles(uint16_t *to, const struct gemm_shape *s, int64_t rows, make_tile *make,
                        const void *from)
 {
-    int steps = steps_of(s);
+    int halves = has_halves(s), all = s->n_segments * steps_of(s);
+    int cols = halves ? TILE_COLS : 2 * TILE_COLS; /* made side by side */
 
-    for (int j = 0; j < s->n; j += 2 * TILE_COLS)
-        for (int moved = 0; moved <= has_halves(s); moved++)
-            for (int step = 0; step < s->n_segments * steps; step++) {
-                int k = step % steps * TILE_K - moved * (TILE_K / 2), end = s->k - k;
-                struct tile_place at = { (int64_t)(step / steps) * s->k + k, k < 0 ? -k : 0,
-                                         end < TILE_K ? end : TILE_K, j };
-                if (rows - at.row < at.hi)
-                    at.hi = (int)(rows - at.row);
-                for (; at.col < s->n && at.col < j + 2 * TILE_COLS; at.col += TILE_COLS) {
-                    make(to, from, &at, column_mask(s->n - at.col));
+    for (int j = 0; j < s->n; j += cols)
+        for (int moved = 0; moved <= halves * TILE_K / 2; moved += TILE_K / 2)
+            for (int step = 0; step < all; step++)
+                for (int col = j; col < s->n && col < j + cols; col += TILE_COLS) {
+                    struct tile_place at = place_tile(s, rows, step, col, moved);
+                    make(to, from, &at, column_mask(s->n - col));
                     to += TILE_SIZE;
                 }
-            }
 }
 
 size_t ISA(gemm_amx_pack_bytes)(const struct gemm_shape *s)
@@ -60,7 +70,7 @@ static __m256i load_rounded(const float *b, __mmask16 mask)
     return (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, b));
 }
 
-enum { AHEAD = 2 * TILE_K }; /* rows to ask for ahead: two steps */
+enum { AHEAD = TILE_K }; /* rows to ask for ahead: those of the next step */
 
 static void plain_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns)
 {

@@ -233,13 +233,34 @@ static void pack(void *packed, const float *b, int64_t ldb, int64_t rows, const 
     pack_panels(packed, b, ldb, rows < all ? rows : all, all, s->n);
 }
 
-/* A square of 16 rows of a panel at most, from 16 columns' runs of one line each: what is written
- * stays in the first cache until it is whole. */
-static void turn_square(float *to, int width, const float *from, int64_t ld, int64_t rows, int columns)
+/* Four by four of a panel. Four lanes are there at every level. */
+INLINE void turn_four(float *to, int width, const float *from, int64_t ld)
 {
-    for (int j = 0; j < columns; j++)
-        for (int64_t i = 0; i < rows; i++)
+    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + ld);
+    __m128 c = _mm_loadu_ps(from + 2 * ld), d = _mm_loadu_ps(from + 3 * ld);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a);
+    _mm_storeu_ps(to + width, b);
+    _mm_storeu_ps(to + 2 * width, c);
+    _mm_storeu_ps(to + 3 * width, d);
+}
+
+enum { RUN = 16 }; /* rows of B turned at a time: a line of each of its columns */
+
+/* `rows` <= RUN rows of a panel. */
+static void turn_rows(float *to, int width, const float *from, int64_t ld, int64_t rows, int columns)
+{
+    int64_t fours = rows / 4 * 4;
+    for (int j = 0; j < columns; j++) {
+        int64_t i = 0;
+        if (j % 4 == 0 && j + 4 <= columns)
+            for (; i < fours; i += 4)
+                turn_four(to + i * width + j, width, from + j * ld + i, ld);
+        else if (j / 4 * 4 + 4 <= columns)
+            i = fours;
+        for (; i < rows; i++)
             to[i * width + j] = from[j * ld + i];
+    }
 }
 
 static void pack_turned(void *packed, const struct gemm_turned *t, const struct gemm_shape *s)
@@ -250,12 +271,12 @@ static void pack_turned(void *packed, const struct gemm_turned *t, const struct 
         int width = panel_vectors(s->n - j) * LANES, valid = s->n - j < width ? s->n - j : width;
         for (int64_t r = 0, run; r < all; r += run, to += run * width) {
             const float *from = t->b + j * t->ld + r % t->block - r / t->block * t->stride;
-            run = t->block - r % t->block < 16 ? t->block - r % t->block : 16;
+            run = t->block - r % t->block < RUN ? t->block - r % t->block : RUN;
             run = r < rows && rows - r < run ? rows - r : all - r < run ? all - r : run;
             if (r >= rows || valid < width)
                 memset(to, 0, (size_t)(run * width) * sizeof *to);
             if (r < rows)
-                turn_square(to, width, from, t->ld, run, valid);
+                turn_rows(to, width, from, t->ld, run, valid);
         }
     }
 }
