@@ -254,7 +254,7 @@ void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
     j.y = (struct target){.t = y, .moments = stats != NULL,
                           .bias = conv_table(&tables, bias, 0, 1, v->s.c_out)};
     conv_share(v->cpu, forward_units, &j, (int64_t)j.cut.blocks * groups,
-               unit_chunk(v, j.cut.blocks, groups));
+               unit_chunk(v, j.cut.blocks, groups), 1);
     if (stats)
         combine_moments(&j, stats);
 }
@@ -437,7 +437,7 @@ static void finish_backward(const struct backward_job *j)
     const struct conv *v = j->v;
     int64_t all = (int64_t)v->taps * v->minor * v->major;
     if (j->dweight && j->parts > 1)
-        conv_share(v->cpu, add_units, (void *)(uintptr_t)j, (all + ADD_RUN - 1) / ADD_RUN, 1);
+        conv_share(v->cpu, add_units, (void *)(uintptr_t)j, (all + ADD_RUN - 1) / ADD_RUN, 1, 0);
     for (int c = 0; j->dbias && c < v->s.c_out; c++) {
         double sum = 0;
         for (int part = 0; part < j->parts; part++)
@@ -467,6 +467,6 @@ void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
     if (dbias)
         memset(v->bias_sums, 0, (size_t)j.parts * (size_t)v->s.c_out * sizeof(double));
     conv_share(v->cpu, backward_units, &j, (int64_t)j.parts * j.groups,
-               j.parts > 1 ? unit_chunk(v, j.parts, j.groups) : 1);
+               j.parts > 1 ? unit_chunk(v, j.parts, j.groups) : 1, j.parts > 1);
     finish_backward(&j);
 }

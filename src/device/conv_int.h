@@ -172,9 +172,9 @@ void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const 
 
 /* ---- conv_plan.c ----------------------------------------------------------------------------- */
 
-/* Hands out units 0 .. n-1 to the threads, each with a scratch memory of its own: many of them at first,
- * fewer towards the end, in multiples of `chunk`. */
+/* Hands out units 0 .. n-1 to the threads, each with a scratch memory of its own, `chunk` at a time; with
+ * `runs` many chunks at first and fewer towards the end, for who can go on where the last unit ended. */
 typedef void conv_units(void *arg, char *scratch, int64_t first, int64_t end);
-void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk);
+void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk, int runs);
 
 #endif

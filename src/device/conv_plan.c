@@ -381,6 +381,7 @@ struct share {
     conv_units *run;
     void *arg;
     int64_t n, chunk, threads;
+    int runs;
     atomic_int_fast64_t next;
 };
 
@@ -389,7 +390,7 @@ static void share_slot(void *arg, int64_t slot)
     struct share *s = arg;
     int64_t first = atomic_load(&s->next);
     while (first < s->n) {
-        int64_t share = (s->n - first) / (2 * s->threads * s->chunk) * s->chunk;
+        int64_t share = s->runs ? (s->n - first) / (2 * s->threads * s->chunk) * s->chunk : 0;
         int64_t end = least(first + (share > s->chunk ? share : s->chunk), s->n);
         if (!atomic_compare_exchange_weak(&s->next, &first, end))
             continue;
@@ -398,10 +399,11 @@ static void share_slot(void *arg, int64_t slot)
     }
 }
 
-void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk)
+void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk, int runs)
 {
     int64_t threads = pool_threads(cpu->base.pool);
-    struct share s = {.cpu = cpu, .run = run, .arg = arg, .n = n, .chunk = chunk, .threads = threads};
+    struct share s = {.cpu = cpu, .run = run, .arg = arg, .n = n, .chunk = chunk, .threads = threads,
+                      .runs = runs};
     pool_run(cpu->base.pool, least(threads, (n + chunk - 1) / chunk), share_slot, &s);
 }
 
@@ -454,5 +456,5 @@ void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n)
         return;
     for (int i = 0; i < n; i++)
         units += pack_groups(list[i].conv);
-    conv_share(cpu_of(dev), pack_units, (void *)(uintptr_t)list, units, 1);
+    conv_share(cpu_of(dev), pack_units, (void *)(uintptr_t)list, units, 1, 0);
 }
