@@ -261,12 +261,16 @@ const struct option_row options[] = {
      .help = "weights that stage 2 starts from"},
     {.name = "stage2-cov", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.stage2_cov),
      .verbs = TRAIN, .value = "false", .help = "train the covariance heads in stage 2, too"},
+    {.name = "stage2-paste", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.stage2_paste),
+     .verbs = TRAIN, .value = "false",
+     .help = "aua: in stage 2 boxes are pasted between labelled and unlabelled patches, and an averaged "
+             "teacher labels the latter"},
     {.name = "paste-size", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.paste_size),
      .verbs = TRAIN, .value = "0.6667", .min = 0.05, .max = 0.95, .meta = "S",
-     .help = "copy-paste: edge of the box as a share of the patch's"},
+     .help = "pasting: edge of the box as a share of the patch's"},
     {.name = "paste-weight", .kind = OPTION_REAL, .group = GROUP_AUA,
      .offset = AT(set.paste_weight), .verbs = TRAIN, .value = "0.5", .min = 0, .max = 1000,
-     .meta = "W", .help = "copy-paste: weight of voxels labelled by the teacher"},
+     .meta = "W", .help = "pasting: weight of voxels labelled by the teacher"},
 
     {.name = "input", .letter = 'i', .kind = OPTION_PATH, .group = GROUP_PREDICT,
      .offset = AT(input), .verbs = PREDICT, .traits = OPTION_NEEDED, .meta = "PATH",

@@ -12,6 +12,8 @@
  * stage2       A new network learns from labels and from the stage-1 student's labels of the rest:
  *                  loss = (CE + Dice)/2 on both + lambda_r (pcl on both)
  *              where pcl draws each voxel's feature to the prototype of its class.
+ *              Ours, with stage2_paste: boxes are pasted between labelled and unlabelled patches
+ *              (paste.c), and the labeller goes on as an averaged teacher of the new network.
  *
  * Where paper and released code differ there is a switch in settings.h. Ours in general: the contrast
  * uses each voxel's own projection (the released code scrambles them), boundaries are centred, and the
@@ -28,6 +30,7 @@ struct aua {
     struct tensor noisy;         /* (U, d, h, w, c) what the teacher sees */
     struct tensor pseudo;        /* (U, d, h, w, 1) U8 labels of the stage-1 student */
     struct tensor trusted;       /* (U, d, h, w, 1) F32 0 or 1, by confidence; data NULL: all count */
+    struct paste paste;          /* stage2_paste */
     struct tensor points_in;     /* (1, 1, 1, cap, 16) features of the sampled voxels */
     int64_t *points, *points_dev;        /* (cap) host, and the same on the device */
     uint8_t *point_label, *label_dev;    /* (cap) likewise */
@@ -43,6 +46,7 @@ static void aua_done(struct trainer *t)
     part_free(t, &a->noisy);
     part_free(t, &a->pseudo);
     part_free(t, &a->trusted);
+    paste_free(t, &a->paste);
     part_free(t, &a->points_in);
     t->dev->ops->free(t->dev, a->points_dev);
     t->dev->ops->free(t->dev, a->label_dev);
@@ -301,6 +305,17 @@ static void prototypes_gradients(struct trainer *t)
 
 /* ---- stage 2 --------------------------------------------------------------------------------- */
 
+static int paste_begin(struct trainer *t, struct error *e)
+{
+    struct aua *a = t->method_state;
+    if (t->n_labeled != t->n_unlabeled)
+        return fail(e, ERR_CONFIG, "C03", "--labeled-batch %d of %d: --stage2-paste needs one half",
+                    t->n_labeled, t->n_labeled + t->n_unlabeled);
+    if (t->set->stage2_cov || t->set->proto_update)
+        return fail(e, ERR_CONFIG, "C03", "--stage2-paste goes with neither --stage2-cov nor --proto-update");
+    return paste_alloc(t, &a->paste, t->n_labeled, e);
+}
+
 static int stage2_begin(struct trainer *t, struct error *e)
 {
     struct aua *a = t->method_state;
@@ -309,8 +324,9 @@ static int stage2_begin(struct trainer *t, struct error *e)
     struct model *first = labeller(t, t->n_unlabeled, e);
     if (!first)
         return -1;
-    struct model *m = trainer_model(t, "stage2", &def, t->n_labeled + t->n_unlabeled, NET_TRAINING, 1, e);
-    if (!m)
+    int paste = t->set->stage2_paste, n = t->n_labeled + (paste ? 0 : t->n_unlabeled);
+    struct model *m = trainer_model(t, "stage2", &def, n, NET_TRAINING, 1, e);
+    if (!m || (paste && paste_begin(t, e) < 0))
         return -1;
     if (t->set->stage2_init == STAGE2_STAGE1 && t->step == 0)
         params_copy(m->params, first->params);
@@ -385,6 +401,61 @@ static void stage2_gradients(struct trainer *t)
     note(t, "pcl_pseudo", pcl_u);
 }
 
+/* The same on mixtures: every item is partly labelled and partly not. */
+static void pasted_gradients(struct trainer *t)
+{
+    struct aua *a = t->method_state;
+    const struct settings *s = t->set;
+    struct model *m = trainer_find(t, "stage2");
+    struct tensor unlabeled = tensor_items(&t->image, t->n_labeled, t->n_unlabeled);
+    struct tensor label = tensor_items(&t->label, 0, t->n_labeled), *shows = a->paste.weight;
+
+    pseudo_labels(t, &unlabeled);
+    paste_mix(t, &a->paste, &t->image, &unlabeled, 0);
+    if (a->trusted.data)
+        RUN(t->dev, mask_below, tensor_voxels(&a->trusted), .weight = shows[1].data,
+            .value = a->trusted.data, .floor = 1.0f);
+    struct net_pass pass = part_pass(t, NET_TRAIN, 0);
+    net_forward(m->net, &a->paste.mixed, &pass);
+
+    struct tensor z = net_value(m->net, "mean"), dz = net_grad(m->net, "mean");
+    struct tensor f = net_value(m->net, "features");
+    double known = loss_ce_dice(t->dev, a->scratch, &z, &label, &shows[0], 1.0, &dz, NULL, NULL);
+    double pseudo = loss_ce_dice(t->dev, a->scratch, &z, &a->pseudo, &shows[1], s->paste_weight, &dz, NULL,
+                                 NULL);
+    double pcl_l = 0.0, pcl_u = 0.0;
+    if (s->lambda_r > 0) {
+        struct tensor df = net_grad(m->net, "features");
+        pcl_l = loss_prototypes(t->dev, a->scratch, a->prototypes, &f, &label, &shows[0], s->pcl_tau,
+                                s->pcl_ignore_bg, s->lambda_r, &df);
+        pcl_u = loss_prototypes(t->dev, a->scratch, a->prototypes, &f, &a->pseudo, &shows[1], s->pcl_tau,
+                                s->pcl_ignore_bg, s->lambda_r, &df);
+    }
+    net_backward(m->net);
+    note(t, "loss", known + s->paste_weight * pseudo + s->lambda_r * (pcl_l + pcl_u));
+    note(t, "supervised", known);
+    note(t, "pseudo", pseudo);
+    note(t, "pcl_labeled", pcl_l);
+    note(t, "pcl_pseudo", pcl_u);
+}
+
+static void stage2_turn(struct trainer *t)
+{
+    if (t->set->stage2_paste)
+        pasted_gradients(t);
+    else
+        stage2_gradients(t);
+}
+
+static void stage2_after(struct trainer *t)
+{
+    struct model *m = trainer_find(t, "stage2"), *teacher = trainer_find(t, "labeller");
+    if (!t->set->stage2_paste)
+        return;
+    ema_update(teacher->params, m->params, (int64_t)t->draw, t->set->ema_decay);
+    part_copy_buffers(teacher->params, m->params);
+}
+
 const struct method method_aua = {
     .name = "aua",
     .paper = "Wu, Zhuang, Zheng: arXiv 2111.10989",
@@ -396,6 +467,6 @@ const struct method method_aua = {
         {.name = "prototypes", .share = 0.5, .stage = 2, .batch = {.labeled_only = 1, .plain = 1},
          .begin = prototypes_begin, .turns = {{prototypes_gradients, NULL}}},
         {.name = "stage2", .share = 1.0, .stage = 2, .begin = stage2_begin,
-         .turns = {{stage2_gradients, "stage2"}}},
+         .turns = {{stage2_turn, "stage2"}}, .after = stage2_after},
     },
 };

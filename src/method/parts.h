@@ -22,6 +22,17 @@ struct tensor part_like(const struct tensor *like, int n, int c, enum value_type
 int part_alloc(struct trainer *t, struct tensor *x, struct error *e);
 void part_free(struct trainer *t, struct tensor *x);
 
+/* Boxes pasted between partners (paste.c): what the network sees, and whose voxels show. */
+struct paste {
+    struct tensor mixed;     /* (n, d, h, w, c) */
+    struct tensor weight[2]; /* (n, d, h, w, 1) F32: 1 where the first, the second partner shows */
+};
+int paste_alloc(struct trainer *t, struct paste *p, int n, struct error *e);
+void paste_free(struct trainer *t, struct paste *p);
+/* Mixes item i of `firsts` with item (i + shift) % n of `seconds`. */
+void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts,
+               const struct tensor *seconds, int shift);
+
 /* 1 if the label of this slot is not the same everywhere. */
 int part_has_boundary(const struct trainer *t, int item);
 /* Running statistics of `from` into `to`, whose weights stay. */
