@@ -207,6 +207,7 @@ GOLDEN(paper_text)
 GOLDEN(paper_head)
 GOLDEN(released)
 GOLDEN(threshold)
+GOLDEN(stage2_paste)
 GOLDEN(paste)
 GOLDEN(paste_threshold)
 GOLDEN(supervised)
@@ -286,6 +287,7 @@ int main(void)
         cmocka_unit_test(golden_paper_head),
         cmocka_unit_test(golden_released),
         cmocka_unit_test(golden_threshold),
+        cmocka_unit_test(golden_stage2_paste),
         cmocka_unit_test(golden_paste),
         cmocka_unit_test(golden_paste_threshold),
         cmocka_unit_test(golden_supervised),

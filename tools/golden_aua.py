@@ -31,8 +31,8 @@ BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labe
             ged_metric="GED_CLASS_MEAN", head_norm=0, nb_rule="NB_CENTRED", bcl_layout="BCL_CORRECT",
             bcl_reduce="BCL_MEAN", bcl_cap=150, lambda_c=0.09, bcl_tau=0.07, proto_ckpt="PROTO_LAST",
             proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL",
-            pseudo_weight=1.0, pseudo_threshold=0.0, stage2_init="STAGE2_FRESH", stage2_cov=0, stages=2,
-            paste_size=2.0 / 3.0, paste_weight=0.5)
+            pseudo_weight=1.0, pseudo_threshold=0.0, stage2_init="STAGE2_FRESH", stage2_cov=0, stage2_paste=0,
+            stages=2, paste_size=2.0 / 3.0, paste_weight=0.5)
 SCENE = dict(classes=2, channels=1, has_mask=1, labeled=5, unlabeled=6)
 
 # Seeds are chosen so that the stage-1 network labels some voxels with each of two classes. The learning
@@ -58,6 +58,9 @@ RUNS = {
     "threshold": (dict(SCENE, classes=3, labeled=1), dict(
         seed=90, steps=6, pseudo_threshold=0.336, lambda_c=0.0, dropout="NET_DROPOUT_BOTTLENECK",
         pcl_tau=0.5, lambda_r=5.0, clip=2.0)),
+    "stage2_paste": (dict(SCENE, classes=3), dict(
+        seed=90, steps=6, pseudo_threshold=0.336, stage2_paste=1, stage2_init="STAGE2_STAGE1",
+        dropout="NET_DROPOUT_BOTTLENECK", pcl_ignore_bg=0)),
     "paste": (SCENE, dict(
         method="copy-paste", seed=75, steps=8, patch=(32, 32, 32), schedule="SCHEDULE_CONSTANT")),
     "paste_threshold": (dict(SCENE, classes=3), dict(
@@ -556,11 +559,15 @@ class Run:
         box[tuple(cut)] = 1
         return box
 
+    def paste_mix(self, first, second):
+        """What the network sees, and where the first partners show."""
+        box, n = self.paste_box(), len(first)
+        shows = torch.stack([1 - box if i < n // 2 else box for i in range(n)])
+        return first * shows.unsqueeze(1) + second * (1 - shows.unsqueeze(1)), shows
+
     def paste_step(self, t, total, first, second, own, other, trust, weight):
         """first: labelled partners with labels own; second: the others, with labels other."""
-        box, n = self.paste_box(), len(first)
-        shows = torch.stack([1 - box if i < n // 2 else box for i in range(n)])  # where the first shows
-        mixed = first * shows.unsqueeze(1) + second * (1 - shows.unsqueeze(1))
+        mixed, shows = self.paste_mix(first, second)
         z = self.student.run(mixed, True, 0, self.draw)["mean"]
         known, pasted = ce_dice(z, own, shows), ce_dice(z, other, (1 - shows) * trust)
         loss = known + weight * pasted
@@ -632,6 +639,19 @@ class Run:
         print("%s phase %d step %d: classes %s, trusted %.2f; least gap of logits %.0e, of confidence %.0e"
               % (self.name, self.phase, t, ["%.2f" % x for x in share], trust, gap, edge), file=sys.stderr)
 
+    def pasted(self, net, update, t, total, image, label, pseudo, trust):
+        s, L = self.s, self.L
+        mixed, shows = self.paste_mix(image[:L], image[L:])
+        out, hidden = net.run(mixed, True, 0, self.draw), (1 - shows) * (1 if trust is None else trust)
+        known, guess = ce_dice(out["mean"], label[:L], shows), ce_dice(out["mean"], pseudo, hidden)
+        near = self.prototypes.loss(out["features"], label[:L], shows, s)
+        far = self.prototypes.loss(out["features"], pseudo, hidden, s)
+        loss = known + s["paste_weight"] * guess + s["lambda_r"] * (near + far)
+        self.note(t, loss=loss, supervised=known, pseudo=guess, pcl_labeled=near, pcl_pseudo=far,
+                  gradient=update.step(loss, t, total))
+        self.labeller.average(net, self.draw, s["ema_decay"])
+        self.labeller.copy_statistics(net)
+
     def stage2(self):
         s, L = self.s, self.L
         net = Net(s, self.scene, "stage2")
@@ -639,12 +659,15 @@ class Run:
             net.copy(self.labeller)
         update = Optimizer(net)
         for t, total, image, label, mask in self.steps(1.0):
-            out = net.run(image, True, 0, self.draw)
             with torch.no_grad():
                 z = self.labeller.run(image[L:], False, 1, self.draw)["mean"]
             sure, pseudo = torch.softmax(z, 1).max(1)
             self.closest(z, sure, t)
             trust = (sure >= s["pseudo_threshold"]).double() if s["pseudo_threshold"] > 0 else None
+            if s["stage2_paste"]:
+                self.pasted(net, update, t, total, image, label, pseudo, trust)
+                continue
+            out = net.run(image, True, 0, self.draw)
             known = ce_dice(out["mean"][:L], label[:L])
             guess = ce_dice(out["mean"][L:], pseudo, trust)
             f = out["features"]

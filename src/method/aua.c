@@ -311,8 +311,8 @@ static int paste_begin(struct trainer *t, struct error *e)
     if (t->n_labeled != t->n_unlabeled)
         return fail(e, ERR_CONFIG, "C03", "--labeled-batch %d of %d: --stage2-paste needs one half",
                     t->n_labeled, t->n_labeled + t->n_unlabeled);
-    if (t->set->stage2_cov || t->set->proto_update)
-        return fail(e, ERR_CONFIG, "C03", "--stage2-paste goes with neither --stage2-cov nor --proto-update");
+    if (t->set->stage2_cov)
+        return fail(e, ERR_CONFIG, "C03", "--stage2-cov needs patches of one scan, not --stage2-paste");
     return paste_alloc(t, &a->paste, t->n_labeled, e);
 }
 
@@ -401,7 +401,7 @@ static void stage2_gradients(struct trainer *t)
     note(t, "pcl_pseudo", pcl_u);
 }
 
-/* The same on mixtures: every item is partly labelled and partly not. */
+/* The same on mixtures: every item is partly labelled and partly not. Prototypes stay as they are. */
 static void pasted_gradients(struct trainer *t)
 {
     struct aua *a = t->method_state;

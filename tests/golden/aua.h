@@ -346,6 +346,55 @@ static const double golden_prototypes_threshold[] = {
     1.6173992, 0.40987157, 0.59340285, 0.45293368, 0.60189816, 0.7649266, 1.2374637, 0.16245417,
     0.66861746, 0.12445274
 };
+static const struct golden_note golden_notes_stage2_paste[] = {
+    {0, 0, "loss", 1.39695524}, {0, 0, "supervised", 0.901260963}, {0, 0, "likelihood",
+    0.901649738}, {0, 0, "dice", 0.900872188}, {0, 0, "bcl", 5.10682011}, {0, 0, "ged",
+    0.0356987746}, {0, 0, "weight", 1.01069205}, {0, 0, "gradient", 1.80447813}, {0, 1, "loss",
+    1.3855996}, {0, 1, "supervised", 0.899448517}, {0, 1, "likelihood", 0.900045161}, {0, 1, "dice",
+    0.898851873}, {0, 1, "bcl", 5.09226145}, {0, 1, "ged", 0.0275529544}, {0, 1, "weight",
+    1.01069205}, {0, 1, "gradient", 1.48549801}, {0, 2, "loss", 1.51824933}, {0, 2, "supervised",
+    1.02843831}, {0, 2, "likelihood", 1.13164432}, {0, 2, "dice", 0.925232304}, {0, 2, "bcl",
+    5.11844766}, {0, 2, "ged", 0.0288423485}, {0, 2, "weight", 1.01069205}, {0, 2, "gradient",
+    1.69279688}, {0, 3, "loss", 1.45087089}, {0, 3, "supervised", 0.959093201}, {0, 3, "likelihood",
+    1.00875161}, {0, 3, "dice", 0.909434796}, {0, 3, "bcl", 5.15672833}, {0, 3, "ged",
+    0.0273794022}, {0, 3, "weight", 1.01069205}, {0, 3, "gradient", 1.51243169}, {0, 4, "loss",
+    1.41671077}, {0, 4, "supervised", 0.930749001}, {0, 4, "likelihood", 0.98519536}, {0, 4, "dice",
+    0.876302641}, {0, 4, "bcl", 5.08735639}, {0, 4, "ged", 0.0278024297}, {0, 4, "weight",
+    1.01069205}, {0, 4, "gradient", 1.73544814}, {0, 5, "loss", 1.49837671}, {0, 5, "supervised",
+    1.01102453}, {0, 5, "likelihood", 1.09652584}, {0, 5, "dice", 0.925523223}, {0, 5, "bcl",
+    5.06539204}, {0, 5, "ged", 0.0311340042}, {0, 5, "weight", 1.01069205}, {0, 5, "gradient",
+    1.4892047}, {1, 0, "loss", 0}, {1, 1, "loss", 0}, {1, 2, "loss", 0}, {2, 0, "loss", 1.65996908},
+    {2, 0, "supervised", 0.99953873}, {2, 0, "pseudo", 0.881441706}, {2, 0, "pcl_labeled",
+    1.0985815}, {2, 0, "pcl_pseudo", 1.09851342}, {2, 0, "gradient", 0.941278795}, {2, 1, "loss",
+    1.67058152}, {2, 1, "supervised", 0.999334105}, {2, 1, "pseudo", 0.903073248}, {2, 1,
+    "pcl_labeled", 1.09858754}, {2, 1, "pcl_pseudo", 1.09852034}, {2, 1, "gradient", 0.989713255},
+    {2, 2, "loss", 1.67271247}, {2, 2, "supervised", 0.996652095}, {2, 2, "pseudo", 0.912697611},
+    {2, 2, "pcl_labeled", 1.09858734}, {2, 2, "pcl_pseudo", 1.09852839}, {2, 2, "gradient",
+    0.961988349}, {2, 3, "loss", 1.65282207}, {2, 3, "supervised", 0.973186822}, {2, 3, "pseudo",
+    0.919844945}, {2, 3, "pcl_labeled", 1.09858146}, {2, 3, "pcl_pseudo", 1.09854625}, {2, 3,
+    "gradient", 1.01530414}, {2, 4, "loss", 1.64309906}, {2, 4, "supervised", 0.959086766}, {2, 4,
+    "pseudo", 0.92859738}, {2, 4, "pcl_labeled", 1.09858685}, {2, 4, "pcl_pseudo", 1.09854923}, {2,
+    4, "gradient", 0.940706856}, {2, 5, "loss", 1.65604005}, {2, 5, "supervised", 0.973371931}, {2,
+    5, "pseudo", 0.925908823}, {2, 5, "pcl_labeled", 1.0985808}, {2, 5, "pcl_pseudo", 1.09855624},
+    {2, 5, "gradient", 0.993782567}
+};
+static const double golden_prototypes_stage2_paste[] = {
+    94638, 2094, 1572, -0.62294616, 0.43831397, -0.55215095, -0.50756382, -0.063945025, 0.48421731,
+    -0.43085622, 0.63593751, -0.26656121, -0.56871157, -0.12924956, -0.17780583, -0.3938684,
+    -0.55716566, 0.28902677, 0.58919017, -0.6359417, 0.42420546, -0.57379355, -0.51153751,
+    0.0039035103, 0.51802556, -0.47346188, 0.64450269, -0.23655463, -0.52556672, -0.14865106,
+    -0.19676641, -0.4069209, -0.56784947, 0.22875545, 0.52677821, -0.61713902, 0.44085986,
+    -0.56483287, -0.52078236, 0.068270071, 0.54020586, -0.48614332, 0.67713372, -0.19179149,
+    -0.50628964, -0.17366388, -0.1779342, -0.3832294, -0.57318345, 0.18615145, 0.45784384,
+    0.0010760022, 0.00099821184, 0.0010025891, 6.8530619e-05, 0.0036667153, 0.0007756035,
+    0.0015194381, 0.001002426, 0.0014448608, 0.0013599469, 0.00045686619, 0.001499822, 0.0014565577,
+    8.0683445e-05, 0.0024814475, 0.003700699, 0.004016615, 0.0036985512, 0.0035142275,
+    0.00023834428, 0.009462466, 0.0019284823, 0.0043242132, 0.003666166, 0.0044735055, 0.0036106457,
+    0.0013337215, 0.0055155608, 0.0054725362, 0.00020956562, 0.0061421364, 0.010107725,
+    0.0083758438, 0.0074796797, 0.0058938033, 0.00062440445, 0.015016602, 0.0016840067, 0.003824367,
+    0.0095345787, 0.010872928, 0.0027277895, 0.0029938809, 0.010842176, 0.011761553, 0.00015612724,
+    0.0059400612, 0.019711617
+};
 static const struct golden_note golden_notes_paste[] = {
     {0, 0, "loss", 1.61591597}, {0, 0, "supervised", 0.793119196}, {0, 0, "pasted", 0.822796772},
     {0, 0, "gradient", 1.04047758}, {0, 1, "loss", 1.61597129}, {0, 1, "supervised", 0.836515229},
@@ -392,8 +441,8 @@ static const struct golden_run golden_runs[] = {
              BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
              .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0, .stages = 2,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "three_classes", .classes = 3, .channels = 2, .has_mask = 0, .labeled = 3, .unlabeled = 3,
      .notes = golden_notes_three_classes, .n_notes = 145, .prototypes = golden_prototypes_three_classes,
      .set = {.method = (char[]){"aua"}, .seed = 14, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
@@ -405,8 +454,8 @@ static const struct golden_run golden_runs[] = {
              BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 80, .lambda_c = 0.09, .bcl_tau = 0.07,
              .proto_ckpt = PROTO_MIDDLE, .proto_update = 0, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0, .stages = 2,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paper_text", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_text, .n_notes = 73, .prototypes = golden_prototypes_paper_text,
      .set = {.method = (char[]){"aua"}, .seed = 55, .steps = 5, .patch = {32, 32, 16}, .batch = 4,
@@ -418,8 +467,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_SUM, .bcl_cap = 150, .lambda_c = 0.0005,
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_FULL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 2,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paper_head", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_head, .n_notes = 32, .prototypes = NULL,
      .set = {.method = (char[]){"aua"}, .seed = 6, .steps = 4, .patch = {32, 32, 16}, .batch = 4,
@@ -431,8 +480,8 @@ static const struct golden_run golden_runs[] = {
              BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 1500, .lambda_c = 0.09, .bcl_tau =
              0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 1, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0, .stages = 1,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "released", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_released, .n_notes = 73, .prototypes = golden_prototypes_released,
      .set = {.method = (char[]){"aua"}, .seed = 48, .steps = 5, .patch = {32, 32, 16}, .batch = 4,
@@ -444,8 +493,8 @@ static const struct golden_run golden_runs[] = {
              BCL_OFFICIAL, .bcl_reduce = BCL_MEAN, .bcl_cap = 200, .lambda_c = 0.09, .bcl_tau =
              0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 0.5, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stage2_paste = 0, .stages = 2,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 1, .unlabeled = 6,
      .notes = golden_notes_threshold, .n_notes = 87, .prototypes = golden_prototypes_threshold,
      .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
@@ -457,8 +506,21 @@ static const struct golden_run golden_runs[] = {
              .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.0,
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 5.0, .pcl_tau
              = 0.5, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 2,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste
+             = 0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+    {.name = "stage2_paste", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_stage2_paste, .n_notes = 87, .prototypes = golden_prototypes_stage2_paste,
+     .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
+             .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTTLENECK, .augment =
+             AUGMENT_CROP, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.336, .stage2_init = STAGE2_STAGE1, .stage2_cov = 0, .stage2_paste
+             = 1, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste, .n_notes = 40, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 75, .steps = 8, .patch = {32, 32, 32}, .batch
@@ -470,8 +532,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 2,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste_threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste_threshold, .n_notes = 20, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 97, .steps = 4, .patch = {32, 32, 32}, .batch
@@ -483,8 +545,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.393, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 2,
-             .paste_size = 0.5, .paste_weight = 0.7}},
+             .pseudo_threshold = 0.393, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste
+             = 0, .stages = 2, .paste_size = 0.5, .paste_weight = 0.7}},
     {.name = "supervised", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_supervised, .n_notes = 20, .prototypes = NULL,
      .set = {.method = (char[]){"supervised"}, .seed = 9, .steps = 5, .patch = {32, 32, 16}, .batch
@@ -496,6 +558,6 @@ static const struct golden_run golden_runs[] = {
              .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stages = 2,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
 };
