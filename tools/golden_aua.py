@@ -32,7 +32,7 @@ BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labe
             bcl_reduce="BCL_MEAN", bcl_cap=150, lambda_c=0.09, bcl_tau=0.07, proto_ckpt="PROTO_LAST",
             proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL",
             pseudo_weight=1.0, pseudo_threshold=0.0, stage2_init="STAGE2_FRESH", stage2_cov=0, stage2_paste=0,
-            stages=2, paste_size=2.0 / 3.0, paste_weight=0.5)
+            stage2_share=1.0, stages=2, paste_size=2.0 / 3.0, paste_weight=0.5)
 SCENE = dict(classes=2, channels=1, has_mask=1, labeled=5, unlabeled=6)
 
 # Seeds are chosen so that the stage-1 network labels some voxels with each of two classes. The learning

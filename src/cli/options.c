@@ -261,6 +261,9 @@ const struct option_row options[] = {
      .help = "weights that stage 2 starts from"},
     {.name = "stage2-cov", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.stage2_cov),
      .verbs = TRAIN, .value = "false", .help = "train the covariance heads in stage 2, too"},
+    {.name = "stage2-share", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.stage2_share),
+     .verbs = TRAIN, .value = "1", .min = 0.01, .max = 100, .meta = "R",
+     .help = "steps of stage 2 as a share of --steps"},
     {.name = "stage2-paste", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.stage2_paste),
      .verbs = TRAIN, .value = "false",
      .help = "aua: in stage 2 boxes are pasted between labelled and unlabelled patches, and an averaged "

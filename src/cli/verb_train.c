@@ -361,7 +361,7 @@ static int64_t total_steps(const struct settings *s)
     const struct method *m = method_find(s->method);
     int64_t total = 0;
     for (const struct phase *p = m->phases; p->name; p++)
-        total += p->stage > s->stages ? 0 : (int64_t)ceil(p->share * (double)s->steps);
+        total += p->stage > s->stages ? 0 : phase_steps(p, s);
     return total;
 }
 

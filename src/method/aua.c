@@ -466,7 +466,7 @@ const struct method method_aua = {
          .turns = {{stage1_gradients, "student"}}, .after = stage1_after, .end = stage1_end},
         {.name = "prototypes", .share = 0.5, .stage = 2, .batch = {.labeled_only = 1, .plain = 1},
          .begin = prototypes_begin, .turns = {{prototypes_gradients, NULL}}},
-        {.name = "stage2", .share = 1.0, .stage = 2, .begin = stage2_begin,
+        {.name = "stage2", .share = 1.0, .by_stage2_share = 1, .stage = 2, .begin = stage2_begin,
          .turns = {{stage2_turn, "stage2"}}, .after = stage2_after},
     },
 };

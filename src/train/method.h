@@ -78,6 +78,7 @@ struct phase_batch {
 struct phase {
     const char *name;              /* "stage1" */
     double share;                  /* steps = share * --steps, rounded up (prototypes: 0.5) */
+    int by_stage2_share;           /* 1: times settings.stage2_share */
     int stage;                     /* left out if settings.stages is smaller; 0 and 1: never */
     struct phase_batch batch;
     /* Makes models and registers state; called when the phase starts and again on resume, before the
@@ -88,6 +89,8 @@ struct phase {
     void (*after)(struct trainer *t); /* EMA, estimators; only after a finite step; may be NULL */
     int (*end)(struct trainer *t, struct error *e); /* may be NULL */
 };
+
+int64_t phase_steps(const struct phase *p, const struct settings *s);
 
 struct method {
     const char *name, *paper;      /* "aua", "Wu et al., arXiv 2111.10989" */

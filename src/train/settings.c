@@ -25,7 +25,7 @@ static const struct { const char *key; enum kind kind; size_t offset; } rows[] =
     ROW(REAL, bcl_tau), ROW(CHOICE, proto_ckpt), ROW(CHOICE, proto_update), ROW(REAL, lambda_r),
     ROW(REAL, pcl_tau), ROW(CHOICE, pcl_ignore_bg), ROW(CHOICE, pcl_cov), ROW(REAL, pseudo_weight),
     ROW(REAL, pseudo_threshold), ROW(CHOICE, stage2_init), ROW(CHOICE, stage2_cov),
-    ROW(CHOICE, stage2_paste),
+    ROW(CHOICE, stage2_paste), ROW(REAL, stage2_share),
     ROW(INTEGER, stages),
     ROW(REAL, paste_size), ROW(REAL, paste_weight),
 };

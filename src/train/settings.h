@@ -56,6 +56,7 @@ struct settings {
     double pseudo_threshold;    /* voxels whose label is less probable than this are left out: 0 */
     int stage2_init;
     int stage2_cov;             /* 1: covariance heads are trained in stage 2 too */
+    double stage2_share;        /* steps of stage 2 as a share of those of stage 1: 1 */
     int stage2_paste;           /* 1: stage 2 pastes boxes between labelled and unlabelled patches */
     int64_t stages;             /* 1: stop after stage 1; 2 */
 

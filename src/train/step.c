@@ -23,10 +23,16 @@ const struct phase *trainer_phase(const struct trainer *t)
     return &t->own->method->phases[t->phase];
 }
 
+int64_t phase_steps(const struct phase *p, const struct settings *s)
+{
+    double share = p->share * (p->by_stage2_share ? s->stage2_share : 1);
+    /* the least bit of a share like 0.1 must not cost a step */
+    return (int64_t)ceil(share * (double)s->steps - 1e-6);
+}
+
 int64_t trainer_phase_steps(const struct trainer *t, int phase)
 {
-    /* the least bit of a share like 0.1 must not cost a step */
-    return (int64_t)ceil(t->own->method->phases[phase].share * (double)t->set->steps - 1e-6);
+    return phase_steps(&t->own->method->phases[phase], t->set);
 }
 
 int64_t trainer_steps_before(const struct trainer *t, int phase)
