@@ -164,9 +164,10 @@ const struct option_row options[] = {
      .verbs = TRAIN, .value = "bottleneck", .choices = "both|bottleneck|none",
      .help = "where channels are dropped in training"},
     {.name = "augment", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.augment),
-     .verbs = TRAIN, .value = "paper", .choices = "paper|crop|full|mild",
+     .verbs = TRAIN, .value = "paper", .choices = "paper|crop|full|mild|strong",
      .help = "paper turns and mirrors, crop does neither, full adds scaling, bending and "
-             "intensities, mild mirrors and changes intensities"},
+             "intensities, mild exchanges left and right and changes intensities, strong also scales, "
+             "turns and bends"},
     {.name = "optimizer", .kind = OPTION_CHOICE, .group = GROUP_TRAIN,
      .offset = AT(set.optimizer), .verbs = TRAIN, .value = "sgd", .choices = "sgd|adam",
      .help = "update rule"},

@@ -15,6 +15,13 @@ static const struct augment_options mild = {
     .rotate = {0.2f, -15.0f, 15.0f}, .noise = {0.5f, 0.0f, 0.1f}, .brightness = {0.5f, 0.8f, 1.25f},
     .contrast = {0.3f, 0.8f, 1.25f}, .gamma = {0.2f, 0.7f, 1.5f}};
 
+/* The same with every second patch or so scaled, turned and bent: for few labels and many steps. */
+static const struct augment_options strong = {
+    .crop = AUGMENT_CROP_RANDOM, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.5f, 0.75f, 1.3f},
+    .rotate = {0.5f, -20.0f, 20.0f}, .elastic = {0.5f, 0.5f, 2.5f}, .elastic_spacing = 12.0f,
+    .noise = {0.5f, 0.0f, 0.15f}, .blur = {0.2f, 0.3f, 0.8f}, .brightness = {0.5f, 0.75f, 1.3f},
+    .contrast = {0.5f, 0.75f, 1.3f}, .gamma = {0.3f, 0.7f, 1.5f}};
+
 static struct augment_options augmentation(const struct trainer *t)
 {
     static const struct augment_options crop = {.crop = AUGMENT_CROP_RANDOM};
@@ -27,6 +34,8 @@ static struct augment_options augmentation(const struct trainer *t)
         return augment_full;
     case AUGMENT_MILD:
         return mild;
+    case AUGMENT_STRONG:
+        return strong;
     case AUGMENT_CROP:
         break;
     }
