@@ -13,7 +13,8 @@
  *                  loss = (CE + Dice)/2 on both + lambda_r (pcl on both)
  *              where pcl draws each voxel's feature to the prototype of its class.
  *              Ours, with stage2_paste: boxes are pasted between labelled and unlabelled patches
- *              (paste.c), and the labeller goes on as an averaged teacher of the new network.
+ *              (paste.c), and the labeller goes on as an averaged teacher of the new network; it is
+ *              the result.
  *
  * Where paper and released code differ there is a switch in settings.h. Ours in general: the contrast
  * uses each voxel's own projection (the released code scrambles them), boundaries are centred, and the
@@ -336,7 +337,7 @@ static int stage2_begin(struct trainer *t, struct error *e)
         return -1;
     if (t->set->pseudo_threshold > 0 && part_alloc(t, &a->trusted, e) < 0)
         return -1;
-    part_target(t, "stage2");
+    part_target(t, paste ? "labeller" : "stage2");
     return prototypes_state(t, e);
 }
 
