@@ -428,7 +428,8 @@ static void refused_threads_change_no_bit(void **state)
     (void)state;
     struct error e;
     uint64_t want = reference();
-    for (int n = 0; n < 5; n += STRIDE > 1 ? 3 : 1) { /* of 3 in the pool and, in every phase, 1 in the sampler */
+    /* of 3 in the pool and, in every phase, 1 in the sampler */
+    for (int n = 0; n < 5; n += STRIDE > 1 ? 3 : 1) {
         threads_left = n;
         fresh_folder("run");
         struct device *dev = tiny_device(4, PRECISION_F32);

@@ -69,7 +69,8 @@ static void learn(struct trainer *t, double weight)
     struct net_pass pass = part_pass(t, NET_TRAIN, 0);
     net_forward(student->net, &p->paste.mixed, &pass);
     struct tensor logits = net_value(student->net, "logits");
-    struct tensor dlogits = net_grad(student->net, "logits"), label = tensor_items(&t->label, 0, p->paste.mixed.n);
+    struct tensor dlogits = net_grad(student->net, "logits");
+    struct tensor label = tensor_items(&t->label, 0, p->paste.mixed.n);
     double known = loss_ce_dice(t->dev, p->scratch, &logits, &label, &p->paste.weight[0], 1.0, &dlogits,
                                 NULL, NULL);
     double other = loss_ce_dice(t->dev, p->scratch, &logits, &p->other, &p->paste.weight[1], weight,

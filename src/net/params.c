@@ -133,8 +133,8 @@ int param_upload(float *block, const struct params *p, int k, const float *from,
     return device_check(p->dev, e);
 }
 
-/* Number i, in PyTorch's order, of parameter k: a quarter of Philox block k * 2^40 + i/4, as (2u - 1) * bound, u
- * uniform. */
+/* Number i, in PyTorch's order, of parameter k: a quarter of Philox block k * 2^40 + i/4, as
+ * (2u - 1) * bound, u uniform. */
 static float initial(const struct param *p, int k, int64_t i, uint64_t seed, uint64_t salt)
 {
     if (p->bound == 0)

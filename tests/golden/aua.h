@@ -441,7 +441,8 @@ static const struct golden_run golden_runs[] = {
              BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
              .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2,
+             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0,
+             .stage2_share = 1.0, .stages = 2,
              .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "three_classes", .classes = 3, .channels = 2, .has_mask = 0, .labeled = 3, .unlabeled = 3,
      .notes = golden_notes_three_classes, .n_notes = 145, .prototypes = golden_prototypes_three_classes,
@@ -454,7 +455,8 @@ static const struct golden_run golden_runs[] = {
              BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 80, .lambda_c = 0.09, .bcl_tau = 0.07,
              .proto_ckpt = PROTO_MIDDLE, .proto_update = 0, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2,
+             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0,
+             .stage2_share = 1.0, .stages = 2,
              .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paper_text", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_text, .n_notes = 73, .prototypes = golden_prototypes_paper_text,
@@ -468,7 +470,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_FULL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             0,
+             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paper_head", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_head, .n_notes = 32, .prototypes = NULL,
      .set = {.method = (char[]){"aua"}, .seed = 6, .steps = 4, .patch = {32, 32, 16}, .batch = 4,
@@ -480,7 +483,8 @@ static const struct golden_run golden_runs[] = {
              BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 1500, .lambda_c = 0.09, .bcl_tau =
              0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 1,
+             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0,
+             .stage2_share = 1.0, .stages = 1,
              .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "released", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_released, .n_notes = 73, .prototypes = golden_prototypes_released,
@@ -493,7 +497,8 @@ static const struct golden_run golden_runs[] = {
              BCL_OFFICIAL, .bcl_reduce = BCL_MEAN, .bcl_cap = 200, .lambda_c = 0.09, .bcl_tau =
              0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
              .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 0.5, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2,
+             0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stage2_paste = 0,
+             .stage2_share = 1.0, .stages = 2,
              .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 1, .unlabeled = 6,
      .notes = golden_notes_threshold, .n_notes = 87, .prototypes = golden_prototypes_threshold,
@@ -507,7 +512,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 5.0, .pcl_tau
              = 0.5, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste
-             = 0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             = 0,
+             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "stage2_paste", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_stage2_paste, .n_notes = 87, .prototypes = golden_prototypes_stage2_paste,
      .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
@@ -520,7 +526,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.336, .stage2_init = STAGE2_STAGE1, .stage2_cov = 0, .stage2_paste
-             = 1, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             = 1,
+             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste, .n_notes = 40, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 75, .steps = 8, .patch = {32, 32, 32}, .batch
@@ -533,7 +540,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             0,
+             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste_threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste_threshold, .n_notes = 20, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 97, .steps = 4, .patch = {32, 32, 32}, .batch
@@ -559,5 +567,6 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             0,
+             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
 };

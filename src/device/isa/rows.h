@@ -70,7 +70,8 @@ struct row_ops {
     void (*expand)(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset,
                    int n, size_t chunk, int64_t rows);
 
-    /* to[i] = sum over p < parts, in order, of from[p*part + i], i < n; with `add` on top of what is there. */
+    /* to[i] = sum over p < parts, in order, of from[p*part + i], i < n; with `add` on top of what is
+     * there. */
     void (*add_parts)(float *to, const float *from, int64_t part, int parts, int64_t n, int add);
 };
 
