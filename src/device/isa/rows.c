@@ -429,7 +429,6 @@ static void expand(char *to, size_t to_stride, const char *from, size_t step, co
                    int n, size_t chunk, int64_t rows)
 {
     switch (n) { /* the numbers in use: loops over them are unrolled */
-    case 1: expand_sized(to, to_stride, from, step, offset, 1, chunk, rows); break;
     case 3: expand_sized(to, to_stride, from, step, offset, 3, chunk, rows); break;
     default:
         CHECK(n == 9);

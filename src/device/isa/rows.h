@@ -64,9 +64,10 @@ struct row_ops {
     void (*sums)(double *sums, const void *from, enum value_type type, int64_t stride, int64_t rows,
                  int chunk);
 
-    /* Neighbours side by side: row i of `to` gets the n chunks that begin at i*step + offset[.] of
+    /* Neighbours side by side: row i of `to` gets the n chunks, 3 or 9, that begin at i*step + offset[.] of
      * `from`, in bytes. What is left of the row is zero (or the first bytes of what follows the last
-     * chunk in `from`). May read and write up to 64 bytes past a chunk: rows are made in order. */
+     * chunk in `from`); with chunks of more than 64 bytes it is nothing to be read. May read and write up
+     * to 64 bytes past a chunk: rows are made in order. */
     void (*expand)(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset,
                    int n, size_t chunk, int64_t rows);
 
