@@ -103,11 +103,7 @@ static int train(const char *run, int resume, int threads, struct error *e)
 
 static uint64_t reference(void)
 {
-    struct error e;
-    heard.stop_at = -1;
-    fresh_folder("reference");
-    assert_ok(train("reference", 0, 1, &e), e);
-    return result_of("reference");
+    return uninterrupted(train);
 }
 
 static int setup(void **state)

@@ -366,4 +366,14 @@ static inline uint64_t result_of(const char *run)
     return hash_of(run, "model.safetensors") ^ hash_of(run, "stage1.safetensors");
 }
 
+/* The result that every interrupted run must come to: of a run in folder `reference`, one thread. */
+static inline uint64_t uninterrupted(int (*train)(const char *run, int resume, int threads, struct error *e))
+{
+    struct error e;
+    heard.stop_at = -1;
+    fresh_folder("reference");
+    assert_ok(train("reference", 0, 1, &e), e);
+    return result_of("reference");
+}
+
 #endif

@@ -395,11 +395,12 @@ static void part_groups(const struct backward_job *j, char *scratch, struct fill
     for (int block = begin; block < last; block++)
         for (int u = first; u < end; u++) {
             int group = u - j->data_groups;
-            struct gradient to = {sums + group * v->weights_cols.per, v->major};
-            if (group < 0)
+            if (group < 0) {
                 data_unit(j, scratch, f, block, u);
-            else
-                weights_unit(j, scratch, f, block, part, group, &to, block > begin);
+                continue;
+            }
+            struct gradient to = {sums + group * v->weights_cols.per, v->major};
+            weights_unit(j, scratch, f, block, part, group, &to, block > begin);
         }
 }
 

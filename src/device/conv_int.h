@@ -95,15 +95,12 @@ struct conv {
     int direct;                  /* 1: D has the rows of dweight, else some more: ALL */
 
     int64_t chunk;               /* positions of one forward product */
-    int parts;                   /* most partial sums of dweight */
-    size_t part_floats;          /* of one */
+    size_t part_floats;          /* of a partial sum of dweight */
     struct layout at;
     float *tables;               /* scale, shift ... of the call at hand, rows filled up */
     double *moments;             /* (block, column group, 2, c_out) */
     double *bias_sums;           /* (part, c_out) */
 };
-
-enum { CONV_TABLES = 2 * 2 + 5 + 1 }; /* two sources; scale, shift, p, q, r; bias */
 
 /* Positions of a block for a form: line r of plane p begins at p*plane + r*row. */
 struct grid {

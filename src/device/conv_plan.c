@@ -355,7 +355,6 @@ struct conv *cpu_conv_new(struct device *dev, const struct conv_shape *s)
     CHECK(s->kind != CONV_DOWN || (s->d % 2 == 0 && s->h % 2 == 0 && s->w % 2 == 0));
     set_shapes(v);
     lay_out(v, &m);
-    v->parts = m.parts;
     if (allocate(v, &m) < 0) {
         cpu_conv_free(v);
         return NULL;

@@ -355,37 +355,49 @@ static void pseudo_labels(struct trainer *t, const struct tensor *unlabeled)
             .floor = (float)t->set->pseudo_threshold);
 }
 
+/* Pasted, every item is partly labelled and partly not, and weights say where; else the unlabelled items
+ * stand behind the labelled ones. Prototypes of mixtures are not learnt. */
 static void stage2_gradients(struct trainer *t)
 {
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
     struct model *m = trainer_find(t, "stage2");
-    int l = t->n_labeled, u = t->n_unlabeled;
+    int l = t->n_labeled, u = t->n_unlabeled, open = s->stage2_paste ? 0 : l;
     struct tensor unlabeled = tensor_items(&t->image, l, u), none = {.data = NULL};
+    const struct tensor *image = &t->image, *weight_l = &none, *weight_u = &a->trusted;
+    double share = s->stage2_paste ? s->paste_weight : s->pseudo_weight;
 
-    struct net_pass pass = part_pass(t, NET_TRAIN, 0);
-    net_forward(m->net, &t->image, &pass);
     pseudo_labels(t, &unlabeled);
+    if (s->stage2_paste) {
+        paste_mix(t, &a->paste, &t->image, &unlabeled, 0);
+        image = &a->paste.mixed;
+        weight_l = &a->paste.weight[0];
+        weight_u = &a->paste.weight[1];
+        if (a->trusted.data)
+            RUN(t->dev, mask_below, tensor_voxels(weight_u), .weight = weight_u->data,
+                .value = a->trusted.data, .floor = 1.0f);
+    }
+    struct net_pass pass = part_pass(t, NET_TRAIN, 0);
+    net_forward(m->net, image, &pass);
 
     struct tensor logits = net_value(m->net, "mean"), dlogits = net_grad(m->net, "mean");
     struct tensor label = tensor_items(&t->label, 0, l);
-    struct tensor zl = tensor_items(&logits, 0, l), zu = tensor_items(&logits, l, u);
-    struct tensor dzl = tensor_items(&dlogits, 0, l), dzu = tensor_items(&dlogits, l, u);
-    double known = loss_ce_dice(t->dev, a->scratch, &zl, &label, &none, 1.0, &dzl, NULL, NULL);
-    double pseudo = loss_ce_dice(t->dev, a->scratch, &zu, &a->pseudo, &a->trusted, s->pseudo_weight,
-                                 &dzu, NULL, NULL);
+    struct tensor zl = tensor_items(&logits, 0, l), zu = tensor_items(&logits, open, u);
+    struct tensor dzl = tensor_items(&dlogits, 0, l), dzu = tensor_items(&dlogits, open, u);
+    double known = loss_ce_dice(t->dev, a->scratch, &zl, &label, weight_l, 1.0, &dzl, NULL, NULL);
+    double pseudo = loss_ce_dice(t->dev, a->scratch, &zu, &a->pseudo, weight_u, share, &dzu, NULL, NULL);
 
     double pcl_l = 0.0, pcl_u = 0.0;
     struct tensor f = net_value(m->net, "features"), fl = tensor_items(&f, 0, l);
-    if (s->proto_update)
+    if (s->proto_update && !s->stage2_paste)
         prototypes_update(t->dev, a->prototypes, &fl, &label);
     if (s->lambda_r > 0) {
         struct tensor df = net_grad(m->net, "features"), dfl = tensor_items(&df, 0, l);
-        struct tensor fu = tensor_items(&f, l, u), dfu = tensor_items(&df, l, u);
-        pcl_l = loss_prototypes(t->dev, a->scratch, a->prototypes, &fl, &label, &none, s->pcl_tau,
+        struct tensor fu = tensor_items(&f, open, u), dfu = tensor_items(&df, open, u);
+        pcl_l = loss_prototypes(t->dev, a->scratch, a->prototypes, &fl, &label, weight_l, s->pcl_tau,
                                 s->pcl_ignore_bg, s->lambda_r, &dfl);
-        pcl_u = loss_prototypes(t->dev, a->scratch, a->prototypes, &fu, &a->pseudo, &a->trusted,
-                                s->pcl_tau, s->pcl_ignore_bg, s->lambda_r, &dfu);
+        pcl_u = loss_prototypes(t->dev, a->scratch, a->prototypes, &fu, &a->pseudo, weight_u, s->pcl_tau,
+                                s->pcl_ignore_bg, s->lambda_r, &dfu);
     }
     double mc = 0.0;
     if (s->stage2_cov) {
@@ -395,66 +407,17 @@ static void stage2_gradients(struct trainer *t)
         mc = loss_mc_likelihood(t->dev, a->scratch, &g, &label, (int)s->mc_samples, 1.0);
     }
     net_backward(m->net);
-    note(t, "loss", known + s->pseudo_weight * pseudo + s->lambda_r * (pcl_l + pcl_u) + mc);
+    note(t, "loss", known + share * pseudo + s->lambda_r * (pcl_l + pcl_u) + mc);
     note(t, "supervised", known);
     note(t, "pseudo", pseudo);
     note(t, "pcl_labeled", pcl_l);
     note(t, "pcl_pseudo", pcl_u);
-}
-
-/* The same on mixtures: every item is partly labelled and partly not. Prototypes stay as they are. */
-static void pasted_gradients(struct trainer *t)
-{
-    struct aua *a = t->method_state;
-    const struct settings *s = t->set;
-    struct model *m = trainer_find(t, "stage2");
-    struct tensor unlabeled = tensor_items(&t->image, t->n_labeled, t->n_unlabeled);
-    struct tensor label = tensor_items(&t->label, 0, t->n_labeled), *shows = a->paste.weight;
-
-    pseudo_labels(t, &unlabeled);
-    paste_mix(t, &a->paste, &t->image, &unlabeled, 0);
-    if (a->trusted.data)
-        RUN(t->dev, mask_below, tensor_voxels(&a->trusted), .weight = shows[1].data,
-            .value = a->trusted.data, .floor = 1.0f);
-    struct net_pass pass = part_pass(t, NET_TRAIN, 0);
-    net_forward(m->net, &a->paste.mixed, &pass);
-
-    struct tensor z = net_value(m->net, "mean"), dz = net_grad(m->net, "mean");
-    struct tensor f = net_value(m->net, "features");
-    double known = loss_ce_dice(t->dev, a->scratch, &z, &label, &shows[0], 1.0, &dz, NULL, NULL);
-    double pseudo = loss_ce_dice(t->dev, a->scratch, &z, &a->pseudo, &shows[1], s->paste_weight, &dz, NULL,
-                                 NULL);
-    double pcl_l = 0.0, pcl_u = 0.0;
-    if (s->lambda_r > 0) {
-        struct tensor df = net_grad(m->net, "features");
-        pcl_l = loss_prototypes(t->dev, a->scratch, a->prototypes, &f, &label, &shows[0], s->pcl_tau,
-                                s->pcl_ignore_bg, s->lambda_r, &df);
-        pcl_u = loss_prototypes(t->dev, a->scratch, a->prototypes, &f, &a->pseudo, &shows[1], s->pcl_tau,
-                                s->pcl_ignore_bg, s->lambda_r, &df);
-    }
-    net_backward(m->net);
-    note(t, "loss", known + s->paste_weight * pseudo + s->lambda_r * (pcl_l + pcl_u));
-    note(t, "supervised", known);
-    note(t, "pseudo", pseudo);
-    note(t, "pcl_labeled", pcl_l);
-    note(t, "pcl_pseudo", pcl_u);
-}
-
-static void stage2_turn(struct trainer *t)
-{
-    if (t->set->stage2_paste)
-        pasted_gradients(t);
-    else
-        stage2_gradients(t);
 }
 
 static void stage2_after(struct trainer *t)
 {
-    struct model *m = trainer_find(t, "stage2"), *teacher = trainer_find(t, "labeller");
-    if (!t->set->stage2_paste)
-        return;
-    ema_update(teacher->params, m->params, (int64_t)t->draw, t->set->ema_decay);
-    part_copy_buffers(teacher->params, m->params);
+    if (t->set->stage2_paste)
+        part_average(t, "labeller", "stage2");
 }
 
 const struct method method_aua = {
@@ -468,6 +431,6 @@ const struct method method_aua = {
         {.name = "prototypes", .share = 0.5, .stage = 2, .batch = {.labeled_only = 1, .plain = 1},
          .begin = prototypes_begin, .turns = {{prototypes_gradients, NULL}}},
         {.name = "stage2", .share = 1.0, .by_stage2_share = 1, .stage = 2, .begin = stage2_begin,
-         .turns = {{stage2_turn, "stage2"}}, .after = stage2_after},
+         .turns = {{stage2_gradients, "stage2"}}, .after = stage2_after},
     },
 };

@@ -109,12 +109,9 @@ static void mixing_gradients(struct trainer *t)
     learn(t, t->set->paste_weight);
 }
 
-/* draw, not step: the average goes on over both phases. */
 static void copypaste_after(struct trainer *t)
 {
-    struct model *student = trainer_find(t, "student"), *teacher = trainer_find(t, "teacher");
-    ema_update(teacher->params, student->params, (int64_t)t->draw, t->set->ema_decay);
-    part_copy_buffers(teacher->params, student->params);
+    part_average(t, "teacher", "student");
 }
 
 const struct method method_copypaste = {

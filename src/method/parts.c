@@ -58,8 +58,11 @@ int part_has_boundary(const struct trainer *t, int item)
     return 0;
 }
 
-void part_copy_buffers(struct params *to, const struct params *from)
+void part_average(struct trainer *t, const char *teacher, const char *student)
 {
+    struct params *to = trainer_find(t, teacher)->params;
+    const struct params *from = trainer_find(t, student)->params;
+    ema_update(to, from, (int64_t)t->draw, t->set->ema_decay);
     to->dev->ops->copy(to->dev, to->value + to->trainable_count, from->value + from->trainable_count,
                        (size_t)(from->count - from->trainable_count) * sizeof(float));
     to->version++;

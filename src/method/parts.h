@@ -35,7 +35,8 @@ void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts,
 
 /* 1 if the label of this slot is not the same everywhere. */
 int part_has_boundary(const struct trainer *t, int item);
-/* Running statistics of `from` into `to`, whose weights stay. */
-void part_copy_buffers(struct params *to, const struct params *from);
+/* The teacher's weights follow the student's, an average over all phases (draw, not step, counts); its
+ * running statistics are the student's. */
+void part_average(struct trainer *t, const char *teacher, const char *student);
 
 #endif

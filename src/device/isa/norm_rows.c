@@ -77,21 +77,13 @@ static void column_tables(struct column *t, const struct piece *p, int j)
     memset(&t->open, p->relu ? 0 : 0xff, sizeof t->open);
 }
 
-/* What comes this many bytes later is asked for: the processor by itself stays too close (see rows.c). */
-enum { AHEAD = 2048 };
-
-INLINE void ask_for(const void *p, int64_t at, int bf16)
-{
-    __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(at * (bf16 ? 2 : 4)) + AHEAD));
-}
-
 /* One element of every lane into its two sums. */
 INLINE void add16(v16f *s1, v16f *s2, const struct piece *p, const struct column *t, int64_t at,
                   int bf16)
 {
     v16f g, y;
-    ask_for(p->g, at, bf16);
-    ask_for(p->y, at, bf16);
+    __builtin_prefetch(isa_ahead(p->g, at * (bf16 ? 2 : 4)));
+    __builtin_prefetch(isa_ahead(p->y, at * (bf16 ? 2 : 4)));
     load16(&g, p->g, at, bf16);
     load16(&y, p->y, at, bf16);
     v16i keep = (t->scale * y + t->shift > 0.0f) | t->open, bits;

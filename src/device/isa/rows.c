@@ -114,24 +114,14 @@ INLINE vec store(void *to, int64_t i, enum value_type type, int n, vec v)
     return type == VALUE_F32 ? v : widen(u);
 }
 
-/* The processor's own prefetching stops at the end of a page and stays too close: asking for what comes
- * 2 KiB later makes rows arrive two to three times as fast from the third cache. Tensors are read from
- * begin to end, so that is where the next rows are. */
-enum { AHEAD = 2048 };
-
-INLINE const void *ahead(const void *from, int64_t i, enum value_type type)
-{
-    return (const void *)((uintptr_t)from + (uintptr_t)(i * (type == VALUE_F32 ? 4 : 2)) + AHEAD);
-}
-
 INLINE void ask_for(const void *from, int64_t i, enum value_type type)
 {
-    __builtin_prefetch(ahead(from, i, type));
+    __builtin_prefetch(isa_ahead(from, i * (type == VALUE_F32 ? 4 : 2)));
 }
 
 INLINE void ask_to_write(void *to, int64_t i, enum value_type type)
 {
-    __builtin_prefetch(ahead(to, i, type), 1);
+    __builtin_prefetch(isa_ahead(to, i * (type == VALUE_F32 ? 4 : 2)), 1);
 }
 
 INLINE vec table(const float *t, int j)
