@@ -23,7 +23,8 @@ static inline void open_device(const char *level, int threads, int classes, int 
     struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = threads,
                                .level = level};
     assert_ok(device_open(&dev, &o, &e), e);
-    assert_ok(loss_scratch_new(&scratch, dev, 1, 1, 1, 1, classes, 2, points, &e), e);
+    struct loss_options losses = {.classes = classes, .samples = 2, .points = points};
+    assert_ok(loss_scratch_new(&scratch, dev, &losses, &e), e);
 }
 
 static inline void close_device(void)

@@ -109,7 +109,8 @@ static inline void new_scene(struct scene *s, int number, int items, int voxels,
         fill_bytes(&mask, 100 * number + 5, 4);
         s->net[0].mask = s->net[1].mask = mask;
     }
-    assert_ok(loss_scratch_new(&s->scratch, dev, items, 1, 1, voxels, classes, samples, 0, &e), e);
+    struct loss_options o = {.classes = classes, .samples = samples, .dice_share = 0.5};
+    assert_ok(loss_scratch_new(&s->scratch, dev, &o, &e), e);
 }
 
 static inline void free_scene(struct scene *s)

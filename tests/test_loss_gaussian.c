@@ -270,15 +270,15 @@ static void test_refusals(void **state)
     (void)state;
     struct loss_scratch *s;
     struct error e;
-    assert_refused(loss_scratch_new(&s, dev, 1, 1, 1, 1, 1, 0, 0, &e), e, ERR_CONFIG, "");
-    assert_refused(loss_scratch_new(&s, dev, 1, 1, 1, 1, 257, 0, 0, &e), e, ERR_CONFIG, "");
-    assert_refused(loss_scratch_new(&s, dev, 1, 1, 1, 1, 2, 5, 0, &e), e, ERR_CONFIG, "");
-    assert_refused(loss_scratch_new(&s, dev, 1, 1, 1, 1, 2, 18, 0, &e), e, ERR_CONFIG, "");
-    assert_refused(loss_scratch_new(&s, dev, 1, 1, 1, 1, 100, 6, 0, &e), e, ERR_CONFIG, "");
+    static const struct loss_options refused[] = {{.classes = 1}, {.classes = 257},
+        {.classes = 2, .samples = 5}, {.classes = 2, .samples = 18}, {.classes = 100, .samples = 6}};
+    static const struct loss_options fine = {.classes = 2, .samples = 6};
+    for (int i = 0; i < 5; i++)
+        assert_refused(loss_scratch_new(&s, dev, &refused[i], &e), e, ERR_CONFIG, "");
     for (int i = 0; i < 4; i++) { /* no memory: refused, nothing lost */
         struct device *own = open_device(1); /* its error will stick */
         mem_fail_at(i, 1);
-        assert_int_equal(loss_scratch_new(&s, own, 1, 1, 1, 1, 2, 6, 0, &e), -1);
+        assert_int_equal(loss_scratch_new(&s, own, &fine, &e), -1);
         mem_fail_at(-1, 0);
         assert_int_equal(e.code, ERR_MEMORY);
         assert_null(s);

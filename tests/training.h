@@ -54,14 +54,12 @@ static struct net_definition tiny_definition(const struct trainer *t)
 static int tiny_common(struct trainer *t, const char *target, struct error *e)
 {
     struct tiny *s = t->method_state;
-    const int64_t *p = t->set->patch;
+    struct loss_options o = {.classes = t->store->n_classes, .dice_share = 0.5};
     t->target = (int)(trainer_find(t, target) - t->models);
     if (trainer_state(t, "sums", s->sums, sizeof s->sums, e) < 0 ||
         trainer_state(t, "walked", &s->walked, sizeof s->walked, e) < 0)
         return -1;
-    return s->scratch ? 0
-                      : loss_scratch_new(&s->scratch, t->dev, (int)t->set->batch, (int)p[0],
-                                         (int)p[1], (int)p[2], t->store->n_classes, 2, 1, e);
+    return s->scratch ? 0 : loss_scratch_new(&s->scratch, t->dev, &o, e);
 }
 
 static int first_begin(struct trainer *t, struct error *e)
@@ -239,6 +237,7 @@ static struct settings tiny_settings(void)
                          .labeled_batch = 2,
                          .filters = 1,
                          .augment = AUGMENT_PAPER,
+                         .dice_share = 0.5,
                          .schedule = SCHEDULE_POLY,
                          .lr = 0.05,
                          .momentum = 0.9,

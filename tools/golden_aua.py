@@ -25,7 +25,7 @@ PHASE_SEED = 0x9E3779B97F4A7C15
 FEATURES, MAX_PAIRS, MAX_RANK = 16, 8, 16
 
 BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labeled_batch=2, filters=2,
-            dropout="NET_DROPOUT_BOTH", augment="AUGMENT_CROP", optimizer="OPTIM_SGD",
+            dropout="NET_DROPOUT_BOTH", augment="AUGMENT_CROP", dice_share=0.5, optimizer="OPTIM_SGD",
             schedule="SCHEDULE_STEP", lr=0.0003, momentum=0.9, weight_decay=0.1, clip=0.0, ema_decay=0.99,
             consistency=150.0, teacher_noise=0.1, ramp="RAMP_STEPS", sup_dice=1, ssn_rank=8, mc_samples=6,
             ged_metric="GED_CLASS_MEAN", head_norm=0, nb_rule="NB_CENTRED", bcl_layout="BCL_CORRECT",
@@ -65,9 +65,9 @@ RUNS = {
         method="copy-paste", seed=75, steps=8, patch=(32, 32, 32), schedule="SCHEDULE_CONSTANT")),
     "paste_threshold": (dict(SCENE, classes=3), dict(
         method="copy-paste", seed=97, steps=4, patch=(32, 32, 32), pseudo_threshold=0.393,
-        paste_size=0.5, paste_weight=0.7)),
+        paste_size=0.5, paste_weight=0.7, dice_share=0.8)),
     "supervised": (dict(SCENE, classes=3, channels=2), dict(
-        method="supervised", seed=9, steps=5)),
+        method="supervised", seed=9, steps=5, dice_share=0.3)),
 }
 
 
@@ -356,8 +356,8 @@ def cross_entropy(logits, label, weight=None):
     return each.mean() if weight is None else (weight * each).sum() / weight.sum()
 
 
-def ce_dice(logits, label, weight=None):
-    return 0.5 * (cross_entropy(logits, label, weight) + dice(logits, label, weight))
+def ce_dice(share, logits, label, weight=None):
+    return (1 - share) * cross_entropy(logits, label, weight) + share * dice(logits, label, weight)
 
 
 def distance(a, b, joint):
@@ -543,7 +543,7 @@ class Run:
         for t, total, image, label, _ in self.steps(1.0, labeled_only=True):
             z = net.run(image, True, 0, self.draw)["mean"]
             ce, d = cross_entropy(z, label), dice(z, label)
-            loss = 0.5 * (ce + d)
+            loss = (1 - self.s["dice_share"]) * ce + self.s["dice_share"] * d
             self.note(t, loss=loss, ce=ce, dice=d, gradient=update.step(loss, t, total))
 
     # ---- copy-paste
@@ -569,7 +569,7 @@ class Run:
         """first: labelled partners with labels own; second: the others, with labels other."""
         mixed, shows = self.paste_mix(first, second)
         z = self.student.run(mixed, True, 0, self.draw)["mean"]
-        known, pasted = ce_dice(z, own, shows), ce_dice(z, other, (1 - shows) * trust)
+        known, pasted = (ce_dice(self.s["dice_share"], z, *on) for on in ((own, shows), (other, (1 - shows) * trust)))
         loss = known + weight * pasted
         norm = self.update.step(loss, t, total)
         self.teacher.average(self.student, self.draw, self.s["ema_decay"])
@@ -643,7 +643,7 @@ class Run:
         s, L = self.s, self.L
         mixed, shows = self.paste_mix(image[:L], image[L:])
         out, hidden = net.run(mixed, True, 0, self.draw), (1 - shows) * (1 if trust is None else trust)
-        known, guess = ce_dice(out["mean"], label[:L], shows), ce_dice(out["mean"], pseudo, hidden)
+        known, guess = (ce_dice(s["dice_share"], out["mean"], *on) for on in ((label[:L], shows), (pseudo, hidden)))
         near = self.prototypes.loss(out["features"], label[:L], shows, s)
         far = self.prototypes.loss(out["features"], pseudo, hidden, s)
         loss = known + s["paste_weight"] * guess + s["lambda_r"] * (near + far)
@@ -668,8 +668,8 @@ class Run:
                 self.pasted(net, update, t, total, image, label, pseudo, trust)
                 continue
             out = net.run(image, True, 0, self.draw)
-            known = ce_dice(out["mean"][:L], label[:L])
-            guess = ce_dice(out["mean"][L:], pseudo, trust)
+            known = ce_dice(s["dice_share"], out["mean"][:L], label[:L])
+            guess = ce_dice(s["dice_share"], out["mean"][L:], pseudo, trust)
             f = out["features"]
             if s["proto_update"]:
                 self.prototypes.update(f[:L], label[:L])

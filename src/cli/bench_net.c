@@ -87,7 +87,8 @@ static int bench_open(struct net_bench *b, const struct config *c, enum precisio
         return -1;
     if (use != NET_TRAINING)
         return 0;
-    if (loss_scratch_new(&b->scratch, b->dev, n, size, size, size, 2, 2, 1, e) < 0)
+    struct loss_options losses = {.classes = 2, .dice_share = 0.5};
+    if (loss_scratch_new(&b->scratch, b->dev, &losses, e) < 0)
         return -1;
     return optim_new(&b->optim, b->params, &sgd, e);
 }

@@ -162,6 +162,10 @@ static int set_text(struct config *c, const char **out, const struct option_row 
 
 static int set_word(int *out, const struct option_row *o, const char *text, struct error *e)
 {
+    if (o->traits & OPTION_AUTO && strcmp(text, "auto") == 0) {
+        *out = -1;
+        return 0;
+    }
     int number = o->kind == OPTION_FLAG ? choice_find("false|true|no|yes", text, strlen(text))
                                         : choice_find(o->choices, text, strlen(text));
     if (number < 0)

@@ -127,7 +127,7 @@ int option_text(char *out, size_t cap, const struct option_row *o, const struct 
     const char *text;
     switch (o->kind) {
     case OPTION_FLAG:
-        snprintf(out, cap, "%s", *(const int *)at ? "true" : "false");
+        snprintf(out, cap, "%s", *(const int *)at < 0 ? "auto" : *(const int *)at ? "true" : "false");
         return 1;
     case OPTION_INT:
     case OPTION_SEED:
@@ -161,7 +161,7 @@ char *option_allowed(char *out, size_t cap, const struct option_row *o)
     if (o->multiple)
         snprintf(multiple, sizeof multiple, ", a multiple of %" PRId64, o->multiple);
     if (o->kind == OPTION_FLAG)
-        snprintf(out, cap, "true|false");
+        snprintf(out, cap, o->traits & OPTION_AUTO ? "true|false|auto" : "true|false");
     else if (o->choices)
         snprintf(out, cap, "%s", o->choices);
     else if (o->kind == OPTION_TEXT || o->kind == OPTION_PATH)

@@ -164,10 +164,13 @@ const struct option_row options[] = {
      .verbs = TRAIN, .value = "bottleneck", .choices = "both|bottleneck|none",
      .help = "where channels are dropped in training"},
     {.name = "augment", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.augment),
-     .verbs = TRAIN, .value = "paper", .choices = "paper|crop|full|mild|strong",
+     .verbs = TRAIN, .value = "paper", .choices = "paper|crop|full|mild",
      .help = "paper turns and mirrors, crop does neither, full adds scaling, bending and "
-             "intensities, mild exchanges left and right and changes intensities, strong also scales, "
-             "turns and bends"},
+             "intensities, mild exchanges left and right, scales and turns a little and changes "
+             "intensities"},
+    {.name = "dice-share", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.dice_share),
+     .verbs = TRAIN, .value = "0.5", .min = 0, .max = 1, .meta = "S",
+     .help = "share of Dice in the loss of labels; the rest is cross-entropy"},
     {.name = "optimizer", .kind = OPTION_CHOICE, .group = GROUP_TRAIN,
      .offset = AT(set.optimizer), .verbs = TRAIN, .value = "sgd", .choices = "sgd|adam",
      .help = "update rule"},
@@ -288,8 +291,8 @@ const struct option_row options[] = {
     {.name = "prob", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(prob),
      .verbs = PREDICT, .value = "false", .help = "also the probability of not being background"},
     {.name = "tta", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(tta),
-     .verbs = PREDICT | PSEUDO, .value = "false",
-     .help = "mean over the eight mirror images of the scan"},
+     .verbs = TRAIN | PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto",
+     .help = "mean over the mirror images that training saw, too; with train, the run's default"},
     {.name = "stride", .kind = OPTION_INT3, .group = GROUP_PREDICT, .offset = AT(stride),
      .verbs = PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 1024,
      .meta = "X[,Y,Z]", .help = "voxels between windows; auto is half of the patch"},

@@ -4,7 +4,8 @@
  * paper-*     the released code of AUA with the constants of the paper for each data set; only the features
  *             of the contrast are each voxel's own (bcl-layout = official brings the scrambled ones back)
  * paper-text  every switch as the paper's text has it
- * auto        our best recipe: copy-paste between labelled and unlabelled scans under a mean teacher
+ * auto        our best recipe: copy-paste between labelled and unlabelled scans under a mean teacher; what
+ *             each choice is worth stands in docs/results.md
  */
 #include <string.h>
 
@@ -30,7 +31,8 @@ static const struct {
                    "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nramp = continuous\n"
                    "sup-dice = false\nproto-ckpt = last\nproto-update = false\ncov-mask = none\n"},
     {"auto", "method = copy-paste\nsteps = 4000\nbatch = 8\nlabeled-batch = 4\nschedule = poly\n"
-             "augment = mild\ndropout = bottleneck\n"},
+             "augment = mild\ndropout = bottleneck\noptimizer = adam\nlr = 0.001\ndice-share = 0.8\n"
+             "pseudo-threshold = 0.8\npaste-weight = 1\ntta = true\n"},
 };
 
 const char *preset_text(const char *name)

@@ -14,6 +14,7 @@
 #include "data/dataset.h"
 #include "prepare/fingerprint.h"
 #include "prepare/prepare_set.h"
+#include "train/train.h"
 
 void train_data_free(struct train_data *d)
 {
@@ -287,6 +288,8 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     for (int a = 0; a < 3; a++)
         f->patch[a] = (int)c->set.patch[a];
     snprintf(f->method, sizeof f->method, "%s", c->set.method);
+    f->mirrors = train_mirrors(&c->set);
+    f->tta = c->tta == 1;
     out->hash = hash_store(&out->val, hash_store(&out->store, 1));
     result = copy_names(f, &d, e);
 out:

@@ -73,9 +73,9 @@ static int scratch(struct trainer *t, struct error *e)
     const struct settings *s = t->set;
     if (a->scratch)
         return 0;
-    return loss_scratch_new(&a->scratch, t->dev, (int)s->batch, (int)s->patch[0],
-                            (int)s->patch[1], (int)s->patch[2], t->store->n_classes,
-                            (int)s->mc_samples, (int)s->bcl_cap, e);
+    struct loss_options o = {.classes = t->store->n_classes, .samples = (int)s->mc_samples,
+                             .points = (int)s->bcl_cap, .dice_share = s->dice_share};
+    return loss_scratch_new(&a->scratch, t->dev, &o, e);
 }
 
 /* ---- stage 1 -------------------------------------------------------------------------------- */

@@ -57,8 +57,8 @@ static int copypaste_begin(struct trainer *t, struct error *e)
     part_target(t, "teacher");
     if (p->scratch)
         return 0;
-    return loss_scratch_new(&p->scratch, t->dev, n, (int)s->patch[0], (int)s->patch[1],
-                            (int)s->patch[2], t->store->n_classes, 2, 1, e);
+    struct loss_options o = {.classes = t->store->n_classes, .dice_share = s->dice_share};
+    return loss_scratch_new(&p->scratch, t->dev, &o, e);
 }
 
 /* The student learns from the mixed batch; voxels of second partners count `weight`. */

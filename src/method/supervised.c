@@ -23,13 +23,12 @@ static void supervised_done(struct trainer *t)
 static int begin(struct trainer *t, struct error *e)
 {
     struct supervised *s = t->method_state;
-    const int64_t *p = t->set->patch;
+    struct loss_options o = {.classes = t->store->n_classes, .dice_share = t->set->dice_share};
     struct net_definition def = part_definition(t);
     if (!trainer_model(t, "model", &def, t->n_labeled, NET_TRAINING, 1, e))
         return -1;
     part_target(t, "model");
-    return loss_scratch_new(&s->scratch, t->dev, t->n_labeled, (int)p[0], (int)p[1], (int)p[2],
-                            t->store->n_classes, 2, 1, e);
+    return loss_scratch_new(&s->scratch, t->dev, &o, e);
 }
 
 static void gradients(struct trainer *t)

@@ -326,18 +326,33 @@ static void run_windows(struct walk *w, const struct slot *slots, int n)
     }
 }
 
-/* All windows that start at plane z, each seen once or in its eight mirror images. */
+static int mirror_images(int mirrors)
+{
+    return 1 << ((mirrors & 1) + (mirrors >> 1 & 1) + (mirrors >> 2 & 1));
+}
+
+/* The i-th of them: the bits of i, dealt to the mirrored axes. */
+static void mirror_image(int flip[3], int mirrors, int i)
+{
+    for (int a = 0; a < 3; a++)
+        if (mirrors >> a & 1) {
+            flip[a] = i & 1;
+            i >>= 1;
+        }
+}
+
+/* All windows that start at plane z, each seen once or in all its mirror images. */
 static int run_layer(struct walk *w, int z, struct error *e)
 {
     struct predictor *p = w->p;
     struct slot slots[64];
-    int n = 0, images = p->o.tta ? 8 : 1, batch = p->o.batch < 64 ? p->o.batch : 64;
+    int n = 0, images = mirror_images(p->o.mirrors), batch = p->o.batch < 64 ? p->o.batch : 64;
     int total = w->n[1] * w->n[2] * images;
     for (int k = 0; k < total; k++) {
         int image = k % images, y = k / images / w->n[2], x = k / images % w->n[2];
         struct slot *s = &slots[n];
-        *s = (struct slot){.first = {z, window_start(w, 1, y), window_start(w, 2, x)},
-                           .flip = {image & 1, image >> 1 & 1, image >> 2 & 1}};
+        *s = (struct slot){.first = {z, window_start(w, 1, y), window_start(w, 2, x)}};
+        mirror_image(s->flip, p->o.mirrors, image);
         cut_window(w, n++, s->first, s->flip);
         if (n < batch && k + 1 < total)
             continue;
@@ -409,7 +424,7 @@ static void close_planes(struct walk *w, int end)
 {
     struct predictor *p = w->p;
     int64_t plane = (int64_t)w->padded[1] * w->padded[2];
-    float images = p->o.tta ? 8.0f : 1.0f;
+    float images = (float)mirror_images(p->o.mirrors);
     for (; w->closed < end; w->closed++) {
         int z = w->closed;
         for (int k = 0; k < w->n_parts; k++) {

@@ -19,7 +19,7 @@ struct predict_options {
     int patch[3];
     int stride[3];          /* at most the patch; 0: half of it */
     enum window_weight weight;
-    int tta;                /* 1: mean over the 8 mirror images */
+    int mirrors;            /* bit a: scans are also seen reversed along axis a; the mean of all images */
     int batch;              /* windows at a time; 0 = chosen from the patch */
     int uncertainty;        /* 1: std of the foreground probability over samples, and entropy */
     int samples;            /* of the logits distribution; 0 = 16, fewer if > 32 classes */

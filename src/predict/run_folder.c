@@ -17,6 +17,12 @@ void run_facts_to_json(struct js_out *o, const struct run_facts *f)
     js_out_int(o, "image_channels", f->channels);
     js_out_int(o, "n_classes", f->classes);
     js_out_ints(o, "network_patch", patch, 3);
+    js_out_open(o, "mirrored_axes", '[');
+    for (int a = 0; a < 3; a++)
+        if (f->mirrors >> a & 1)
+            js_out_int(o, NULL, a);
+    js_out_close(o, ']');
+    js_out_bool(o, "mirrored_masks", f->tta);
     if (f->class_names) {
         js_out_open(o, "class_names", '[');
         for (int i = 0; i < f->classes; i++)
@@ -49,6 +55,20 @@ static int read_names(struct run_facts *f, const struct js *names, struct error 
     return f->class_names ? 0 : -1;
 }
 
+static int read_mirrors(struct run_facts *f, const struct js *json, struct error *e)
+{
+    const struct js *axes = js_get(json, "mirrored_axes");
+    js_is_bool(&f->tta, js_get(json, "mirrored_masks"));
+    f->mirrors = axes ? 0 : 7; /* the first run folders did not tell */
+    for (int i = 0; i < js_count(axes); i++) {
+        int axis = 0;
+        if (read_int(&axis, js_at(axes, i), "mirrored_axes", 0, 2, e) < 0)
+            return -1;
+        f->mirrors |= 1 << axis;
+    }
+    return 0;
+}
+
 static int read_facts(struct run_facts *f, const struct js *json, struct error *e)
 {
     const char *method = js_text(js_get(json, "trained_method"));
@@ -63,6 +83,8 @@ static int read_facts(struct run_facts *f, const struct js *json, struct error *
         if (f->patch[a] % 16)
             return fail(e, ERR_DATA, "C01", "network_patch %d, allowed multiples of 16", f->patch[a]);
     }
+    if (read_mirrors(f, json, e) < 0)
+        return -1;
     if (read_names(f, js_get(json, "class_names"), e) < 0)
         return -1;
     return recipe_from_json(&f->recipe, js_get(json, "preparation"), e);
@@ -114,6 +136,11 @@ void run_facts_free(struct run_facts *f)
         mem_free(f->class_names[i]);
     mem_free(f->class_names);
     memset(f, 0, sizeof *f);
+}
+
+int run_mirrors(const struct run_facts *f, int wanted)
+{
+    return (wanted < 0 ? f->tta : wanted) ? f->mirrors : 0;
 }
 
 int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,

@@ -8,48 +8,41 @@
 /* The golden ratio in 64 bits: seeds of phases that share no bits. Phase 0 has the run's own. */
 #define PHASE_SEED UINT64_C(0x9E3779B97F4A7C15)
 
-/* Left and right are exchanged, never front and back or top and bottom, which tell organs apart;
- * intensities and a little noise; scaling and turning by small amounts now and then. */
-static const struct augment_options mild = {
-    .crop = AUGMENT_CROP_RANDOM, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.2f, 0.85f, 1.2f},
-    .rotate = {0.2f, -15.0f, 15.0f}, .noise = {0.5f, 0.0f, 0.1f}, .brightness = {0.5f, 0.8f, 1.25f},
+/* Left and right are exchanged, never front and back or top and bottom, which tell organs apart; every
+ * second patch is scaled and turned a little; intensities and some noise. */
+static const struct augment_options augment_mild = {
+    .crop = AUGMENT_CROP_RANDOM, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.5f, 0.85f, 1.18f},
+    .rotate = {0.5f, -15.0f, 15.0f}, .noise = {0.5f, 0.0f, 0.1f}, .brightness = {0.5f, 0.8f, 1.25f},
     .contrast = {0.3f, 0.8f, 1.25f}, .gamma = {0.2f, 0.7f, 1.5f}};
+static const struct augment_options augment_crop = {.crop = AUGMENT_CROP_RANDOM};
 
-/* The same with every second patch or so scaled, turned and bent: for few labels and many steps. */
-static const struct augment_options strong = {
-    .crop = AUGMENT_CROP_RANDOM, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.5f, 0.75f, 1.3f},
-    .rotate = {0.5f, -20.0f, 20.0f}, .elastic = {0.5f, 0.5f, 2.5f}, .elastic_spacing = 12.0f,
-    .noise = {0.5f, 0.0f, 0.15f}, .blur = {0.2f, 0.3f, 0.8f}, .brightness = {0.5f, 0.75f, 1.3f},
-    .contrast = {0.5f, 0.75f, 1.3f}, .gamma = {0.3f, 0.7f, 1.5f}};
-
-static struct augment_options augmentation(const struct trainer *t)
+static const struct augment_options *augmentation(const struct settings *s)
 {
-    static const struct augment_options crop = {.crop = AUGMENT_CROP_RANDOM};
-    if (trainer_phase(t)->batch.plain)
-        return crop;
-    switch ((enum augment_kind)t->set->augment) {
-    case AUGMENT_PAPER:
-        return augment_paper;
-    case AUGMENT_FULL:
-        return augment_full;
-    case AUGMENT_MILD:
-        return mild;
-    case AUGMENT_STRONG:
-        return strong;
-    case AUGMENT_CROP:
-        break;
-    }
-    return crop;
+    static const struct augment_options *const kinds[] = {
+        [AUGMENT_PAPER] = &augment_paper, [AUGMENT_CROP] = &augment_crop, [AUGMENT_FULL] = &augment_full,
+        [AUGMENT_MILD] = &augment_mild};
+    return kinds[s->augment];
+}
+
+int train_mirrors(const struct settings *s)
+{
+    const struct augment_options *o = augmentation(s);
+    int mirrors = o->rotflip ? 3 : 0; /* RotFlip reverses axis 0 or 1 */
+    for (int a = 0; a < 3; a++)
+        mirrors |= (o->mirror_p[a] > 0) << a;
+    return mirrors;
 }
 
 int batches_sample(struct trainer *t, struct error *e)
 {
     const struct settings *s = t->set;
     const struct train_options *o = t->own->o;
+    const struct augment_options *augment =
+        trainer_phase(t)->batch.plain ? &augment_crop : augmentation(s);
     struct sampler_options so = {
         .n_labeled = t->n_labeled, .n_unlabeled = t->n_unlabeled,
         .patch = {(int)s->patch[0], (int)s->patch[1], (int)s->patch[2]},
-        .augment = {augmentation(t), augmentation(t)},
+        .augment = {*augment, *augment},
         .seed = (uint64_t)s->seed + (uint64_t)t->phase * PHASE_SEED,
         .threads = o->sampler_threads, .depth = o->sampler_threads + 3,
         .report = t->step == 0 ? o->report : NULL};

@@ -58,20 +58,20 @@ static int scratch_fill(struct loss_scratch *s, struct error *e)
     return device_check(dev, e);
 }
 
-int loss_scratch_new(struct loss_scratch **out, struct device *dev, int n, int d, int h, int w,
-                     int classes, int samples, int points, struct error *e)
+int loss_scratch_new(struct loss_scratch **out, struct device *dev, const struct loss_options *o,
+                     struct error *e)
 {
-    (void)n, (void)d, (void)h, (void)w; /* no loss here stores anything of the batch's size */
     *out = NULL;
-    if (check_shape(classes, samples, e) < 0)
+    if (check_shape(o->classes, o->samples, e) < 0)
         return -1;
     struct loss_scratch *s = mem_alloc(e, 1, sizeof *s);
     if (!s)
         return -1;
     s->dev = dev;
-    s->classes = classes;
-    s->samples = samples;
-    s->points = points;
+    s->classes = o->classes;
+    s->samples = o->samples;
+    s->points = o->points;
+    s->dice_share = o->dice_share;
     if (scratch_fill(s, e) < 0) {
         loss_scratch_free(s);
         return -1;
@@ -143,13 +143,13 @@ double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct ten
 {
     struct ce_dice l = {.logits = logits, .label = label, .dlogits = dlogits,
                         .weights = weights ? weights->data : NULL,
-                        .w_ce = 0.5 * weight, .w_dice = 0.5 * weight};
+                        .w_ce = (1 - s->dice_share) * weight, .w_dice = s->dice_share * weight};
     ce_dice_run(&l, dev, s);
     if (ce)
         *ce = l.ce;
     if (dice)
         *dice = l.dice;
-    return 0.5 * (l.ce + l.dice);
+    return (1 - s->dice_share) * l.ce + s->dice_share * l.dice;
 }
 
 double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,

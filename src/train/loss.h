@@ -11,15 +11,24 @@
 
 #include "device/device.h"
 
+/* What a group of losses is asked to do. */
+struct loss_options {
+    int classes;
+    int samples;       /* of the Gaussian over logits; 0: none */
+    int points;        /* most rows of the contrast; 0: none */
+    double dice_share; /* of Dice in loss_ce_dice; the rest is cross-entropy */
+};
+
 /* Device memory a group of losses works in; made once, so that steps allocate nothing. */
 struct loss_scratch;
-int loss_scratch_new(struct loss_scratch **out, struct device *dev, int n, int d, int h, int w, int classes,
-                     int samples, int points, struct error *e);
+int loss_scratch_new(struct loss_scratch **out, struct device *dev, const struct loss_options *o,
+                     struct error *e);
 void loss_scratch_free(struct loss_scratch *s);
 
 /* ---- supervised ------------------------------------------------------------------------------ */
-/* 0.5 * (CE + mean over foreground classes of Dice with squared denominator, eps 1e-5), both weighted by
- * voxel (weights F32 (n,d,h,w,1) or data NULL for 1 everywhere: sums and CE's mean use them).
+/* (1 - s) CE + s * mean over foreground classes of Dice with squared denominator, eps 1e-5, s the share of
+ * Dice (published: 0.5); both weighted by voxel (weights F32 (n,d,h,w,1) or data NULL for 1 everywhere: sums
+ * and CE's mean use them).
  * ce and dice, if not NULL, get the two parts. An empty weight sum gives 0 [M08]. */
 double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
                     const struct tensor *label, const struct tensor *weights, double weight,

@@ -7,6 +7,7 @@
 struct loss_scratch {
     struct device *dev;
     int classes, samples, points;
+    double dice_share;
     double *sums;     /* host: what reductions give; all Gram matrices of an item */
     float *host;      /* host: a table of coefficients being made ... */
     float *table;     /* device: ... and where kernels read it */

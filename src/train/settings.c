@@ -15,6 +15,7 @@ static const struct { const char *key; enum kind kind; size_t offset; } rows[] =
     ROW(TEXT, method), ROW(INTEGER, seed), ROW(INTEGER, steps), ROW(INTEGER, patch[0]),
     ROW(INTEGER, patch[1]), ROW(INTEGER, patch[2]), ROW(INTEGER, batch),
     ROW(INTEGER, labeled_batch), ROW(INTEGER, filters), ROW(CHOICE, dropout), ROW(CHOICE, augment),
+    ROW(REAL, dice_share),
     ROW(CHOICE, optimizer), ROW(CHOICE, schedule), ROW(REAL, lr), ROW(REAL, momentum),
     ROW(REAL, weight_decay),
     ROW(REAL, clip),

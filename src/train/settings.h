@@ -19,7 +19,7 @@ enum cov_mask { COV_MASK_AUTO, COV_MASK_NONE, COV_MASK_INSIDE, COV_MASK_FIELD };
 enum proto_ckpt { PROTO_LAST, PROTO_MIDDLE };
 enum pcl_cov { PCL_DIAGONAL, PCL_FULL };
 enum stage2_init { STAGE2_FRESH, STAGE2_STAGE1 };
-enum augment_kind { AUGMENT_PAPER, AUGMENT_CROP, AUGMENT_FULL, AUGMENT_MILD, AUGMENT_STRONG };
+enum augment_kind { AUGMENT_PAPER, AUGMENT_CROP, AUGMENT_FULL, AUGMENT_MILD };
 
 struct settings {
     char *method;
@@ -30,6 +30,7 @@ struct settings {
     int64_t filters;
     int dropout;                /* enum net_dropout_at */
     int augment;                /* enum augment_kind */
+    double dice_share;          /* of Dice in the loss of labels; the rest is cross-entropy: 0.5 */
 
     int optimizer, schedule;    /* enum optim_kind, enum optim_schedule */
     double lr, momentum, weight_decay;

@@ -65,6 +65,8 @@ struct train_result {
 };
 
 int train_run(struct train_result *out, const struct train_options *o, struct error *e);
+/* The axes along which training sees scans reversed, too: bit a for axis a. */
+int train_mirrors(const struct settings *s);
 /* Bytes a training with these settings will need at its peak for models, plans and batches; store,
  * ring and the arrays of losses are left out. */
 int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,

@@ -412,161 +412,162 @@ static const struct golden_note golden_notes_paste[] = {
     "gradient", 0.646618165}
 };
 static const struct golden_note golden_notes_paste_threshold[] = {
-    {0, 0, "loss", 2.0521557}, {0, 0, "supervised", 0.958305623}, {0, 0, "pasted", 1.09385008}, {0,
-    0, "gradient", 1.80044865}, {1, 0, "loss", 1.57165264}, {1, 0, "supervised", 0.917150682}, {1,
-    0, "pasted", 0.935002793}, {1, 0, "gradient", 0.61180791}, {1, 1, "loss", 1.53747633}, {1, 1,
-    "supervised", 0.911599349}, {1, 1, "pasted", 0.894109978}, {1, 1, "gradient", 0.594207383}, {1,
-    2, "loss", 1.68881109}, {1, 2, "supervised", 1.09347148}, {1, 2, "pasted", 0.850485151}, {1, 2,
-    "gradient", 2.03240605}, {1, 3, "loss", 1.54593821}, {1, 3, "supervised", 0.916910511}, {1, 3,
-    "pasted", 0.898611002}, {1, 3, "gradient", 0.322294475}
+    {0, 0, "loss", 1.98621923}, {0, 0, "supervised", 0.966704817}, {0, 0, "pasted", 1.01951442}, {0,
+    0, "gradient", 0.866188254}, {1, 0, "loss", 1.61003064}, {1, 0, "supervised", 0.934049965}, {1,
+    0, "pasted", 0.965686683}, {1, 0, "gradient", 0.260657665}, {1, 1, "loss", 1.5490106}, {1, 1,
+    "supervised", 0.924405166}, {1, 1, "pasted", 0.892293471}, {1, 1, "gradient", 0.260670365}, {1,
+    2, "loss", 1.56762965}, {1, 2, "supervised", 1.01946821}, {1, 2, "pasted", 0.783087769}, {1, 2,
+    "gradient", 1.03888027}, {1, 3, "loss", 1.48722177}, {1, 3, "supervised", 0.934080495}, {1, 3,
+    "pasted", 0.790201817}, {1, 3, "gradient", 0.163024025}
 };
 static const struct golden_note golden_notes_supervised[] = {
-    {0, 0, "loss", 1.10539787}, {0, 0, "ce", 1.2611424}, {0, 0, "dice", 0.949653344}, {0, 0,
-    "gradient", 0.884208905}, {0, 1, "loss", 1.11518466}, {0, 1, "ce", 1.30739855}, {0, 1, "dice",
-    0.922970781}, {0, 1, "gradient", 1.14275507}, {0, 2, "loss", 1.09616031}, {0, 2, "ce",
-    1.2610751}, {0, 2, "dice", 0.931245525}, {0, 2, "gradient", 1.43130943}, {0, 3, "loss",
-    1.10763551}, {0, 3, "ce", 1.29854659}, {0, 3, "dice", 0.916724431}, {0, 3, "gradient",
-    0.875115108}, {0, 4, "loss", 1.18240221}, {0, 4, "ce", 1.43896859}, {0, 4, "dice", 0.925835834},
-    {0, 4, "gradient", 1.01312597}
+    {0, 0, "loss", 1.16769568}, {0, 0, "ce", 1.2611424}, {0, 0, "dice", 0.949653344}, {0, 0,
+    "gradient", 1.17970744}, {0, 1, "loss", 1.19201615}, {0, 1, "ce", 1.30732147}, {0, 1, "dice",
+    0.922970395}, {0, 1, "gradient", 1.5467689}, {0, 2, "loss", 1.16198025}, {0, 2, "ce",
+    1.26086287}, {0, 2, "dice", 0.931254134}, {0, 2, "gradient", 1.79275477}, {0, 3, "loss",
+    1.18374629}, {0, 3, "ce", 1.29818884}, {0, 3, "dice", 0.916713666}, {0, 3, "gradient",
+    1.11216085}, {0, 4, "loss", 1.28468698}, {0, 4, "ce", 1.43847818}, {0, 4, "dice", 0.925840846},
+    {0, 4, "gradient", 1.27133915}
 };
 static const struct golden_run golden_runs[] = {
     {.name = "two_classes", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_two_classes, .n_notes = 145, .prototypes = golden_prototypes_two_classes,
      .set = {.method = (char[]){"aua"}, .seed = 11, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
              .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
-             .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0005, .momentum = 0.9,
-             .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency = 150.0,
-             .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8, .mc_samples =
-             6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
-             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
-             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
-             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0,
-             .stage2_share = 1.0, .stages = 2,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0005,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
     {.name = "three_classes", .classes = 3, .channels = 2, .has_mask = 0, .labeled = 3, .unlabeled = 3,
      .notes = golden_notes_three_classes, .n_notes = 145, .prototypes = golden_prototypes_three_classes,
      .set = {.method = (char[]){"aua"}, .seed = 14, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
              .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
-             .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr = 0.0005, .momentum = 0.9,
-             .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency = 5.0, .teacher_noise
-             = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 5, .mc_samples = 4,
-             .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
-             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 80, .lambda_c = 0.09, .bcl_tau = 0.07,
-             .proto_ckpt = PROTO_MIDDLE, .proto_update = 0, .lambda_r = 0.1, .pcl_tau = 100.0,
-             .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0,
-             .stage2_share = 1.0, .stages = 2,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr = 0.0005,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             5.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 5,
+             .mc_samples = 4, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 80, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_MIDDLE, .proto_update = 0, .lambda_r = 0.1,
+             .pcl_tau = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
     {.name = "paper_text", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_text, .n_notes = 73, .prototypes = golden_prototypes_paper_text,
      .set = {.method = (char[]){"aua"}, .seed = 55, .steps = 5, .patch = {32, 32, 16}, .batch = 4,
              .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
-             .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0001, .momentum = 0.9,
-             .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency = 20.0,
-             .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 0, .ssn_rank = 8,
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0001,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             20.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 0, .ssn_rank = 8,
              .mc_samples = 6, .ged_metric = GED_JOINT, .head_norm = 1, .nb_rule = NB_BG_RING,
              .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_SUM, .bcl_cap = 150, .lambda_c = 0.0005,
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_FULL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0,
-             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
     {.name = "paper_head", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_head, .n_notes = 32, .prototypes = NULL,
      .set = {.method = (char[]){"aua"}, .seed = 6, .steps = 4, .patch = {32, 32, 16}, .batch = 4,
              .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
-             .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003, .momentum = 0.9,
-             .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency = 1.0, .teacher_noise
-             = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 8, .mc_samples = 6,
-             .ged_metric = GED_CLASS_MEAN, .head_norm = 1, .nb_rule = NB_CENTRED, .bcl_layout =
-             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 1500, .lambda_c = 0.09, .bcl_tau =
-             0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
-             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste = 0,
-             .stage2_share = 1.0, .stages = 1,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             1.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 1, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 1500, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 1, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
     {.name = "released", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_released, .n_notes = 73, .prototypes = golden_prototypes_released,
      .set = {.method = (char[]){"aua"}, .seed = 48, .steps = 5, .patch = {32, 32, 16}, .batch = 4,
              .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
-             .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0001, .momentum = 0.9,
-             .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency = 150.0,
-             .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8, .mc_samples =
-             6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_OFFICIAL, .bcl_layout =
-             BCL_OFFICIAL, .bcl_reduce = BCL_MEAN, .bcl_cap = 200, .lambda_c = 0.09, .bcl_tau =
-             0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
-             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 0.5, .pseudo_threshold =
-             0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stage2_paste = 0,
-             .stage2_share = 1.0, .stages = 2,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0001,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_OFFICIAL,
+             .bcl_layout = BCL_OFFICIAL, .bcl_reduce = BCL_MEAN, .bcl_cap = 200, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 0.5,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
     {.name = "threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 1, .unlabeled = 6,
      .notes = golden_notes_threshold, .n_notes = 87, .prototypes = golden_prototypes_threshold,
      .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
              .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTTLENECK, .augment =
-             AUGMENT_CROP, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003,
-             .momentum = 0.9, .weight_decay = 0.1, .clip = 2.0, .ema_decay = 0.99, .consistency =
-             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.0,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 5.0, .pcl_tau
-             = 0.5, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste
-             = 0,
-             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
+             = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 2.0, .ema_decay = 0.99,
+             .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.0, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 5.0, .pcl_tau = 0.5, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH,
+             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "stage2_paste", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_stage2_paste, .n_notes = 87, .prototypes = golden_prototypes_stage2_paste,
      .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
              .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTTLENECK, .augment =
-             AUGMENT_CROP, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003,
-             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
-             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.336, .stage2_init = STAGE2_STAGE1, .stage2_cov = 0, .stage2_paste
-             = 1,
-             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
+             = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_STAGE1,
+             .stage2_cov = 0, .stage2_paste = 1, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste, .n_notes = 40, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 75, .steps = 8, .patch = {32, 32, 32}, .batch
              = 4, .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
-             AUGMENT_CROP, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_CONSTANT, .lr = 0.0003,
-             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
-             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0,
-             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_CONSTANT,
+             .lr = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste_threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste_threshold, .n_notes = 20, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 97, .steps = 4, .patch = {32, 32, 32}, .batch
              = 4, .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
-             AUGMENT_CROP, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003,
-             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
-             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.393, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste
-             = 0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.5, .paste_weight = 0.7}},
+             AUGMENT_CROP, .dice_share = 0.8, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
+             = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.393, .stage2_init = STAGE2_FRESH,
+             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.5, .paste_weight = 0.7}},
     {.name = "supervised", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_supervised, .n_notes = 20, .prototypes = NULL,
      .set = {.method = (char[]){"supervised"}, .seed = 9, .steps = 5, .patch = {32, 32, 16}, .batch
              = 4, .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
-             AUGMENT_CROP, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003,
-             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
-             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
-             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0,
-             .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             AUGMENT_CROP, .dice_share = 0.3, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
+             = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
 };
