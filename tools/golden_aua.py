@@ -569,7 +569,8 @@ class Run:
         """first: labelled partners with labels own; second: the others, with labels other."""
         mixed, shows = self.paste_mix(first, second)
         z = self.student.run(mixed, True, 0, self.draw)["mean"]
-        known, pasted = (ce_dice(self.s["dice_share"], z, *on) for on in ((own, shows), (other, (1 - shows) * trust)))
+        share = self.s["dice_share"]
+        known, pasted = ce_dice(share, z, own, shows), ce_dice(share, z, other, (1 - shows) * trust)
         loss = known + weight * pasted
         norm = self.update.step(loss, t, total)
         self.teacher.average(self.student, self.draw, self.s["ema_decay"])
@@ -643,7 +644,8 @@ class Run:
         s, L = self.s, self.L
         mixed, shows = self.paste_mix(image[:L], image[L:])
         out, hidden = net.run(mixed, True, 0, self.draw), (1 - shows) * (1 if trust is None else trust)
-        known, guess = (ce_dice(s["dice_share"], out["mean"], *on) for on in ((label[:L], shows), (pseudo, hidden)))
+        known = ce_dice(s["dice_share"], out["mean"], label[:L], shows)
+        guess = ce_dice(s["dice_share"], out["mean"], pseudo, hidden)
         near = self.prototypes.loss(out["features"], label[:L], shows, s)
         far = self.prototypes.loss(out["features"], pseudo, hidden, s)
         loss = known + s["paste_weight"] * guess + s["lambda_r"] * (near + far)

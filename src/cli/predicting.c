@@ -24,9 +24,9 @@ int predicting_open(struct predicting *out, const struct config *c, int uncertai
     struct predict_options p = {
         .patch = {out->facts.patch[0], out->facts.patch[1], out->facts.patch[2]},
         .stride = {(int)c->stride[0], (int)c->stride[1], (int)c->stride[2]},
-        .weight = (enum window_weight)c->window, .mirrors = run_mirrors(&out->facts, c->tta), .uncertainty = uncertainty,
-        .samples = (int)c->samples, .seed = (uint64_t)c->set.seed, .largest = c->largest,
-        .probabilities = c->prob, .stop = asks_stop};
+        .weight = (enum window_weight)c->window, .mirrors = run_mirrors(&out->facts, c->tta),
+        .uncertainty = uncertainty, .samples = (int)c->samples, .seed = (uint64_t)c->set.seed,
+        .largest = c->largest, .probabilities = c->prob, .stop = asks_stop};
     if (predictor_new(&out->predictor, out->dev, &out->mask,
                       out->uncertainty.params ? &out->uncertainty : NULL, &p, e) < 0)
         goto failed;

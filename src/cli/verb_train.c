@@ -255,32 +255,49 @@ static int parse_budget(double *out, const char *text, struct error *e)
     return 0;
 }
 
-/* Seconds of the steps after the first MEASURE_SKIP of each phase. */
-enum { MEASURE_STEPS = 8, MEASURE_SKIP = 2, MEASURE_PHASES = 4 };
+/* How long the steps of each phase take: the median, since a busy machine lengthens some of them. */
+enum { MEASURE_STEPS = 12, MEASURE_PHASES = 4, MEASURE_TIMES = 64 };
 struct measure {
-    const char *phase[MEASURE_PHASES];
-    double first[MEASURE_PHASES], seconds[MEASURE_PHASES];
-    int64_t steps[MEASURE_PHASES], from[MEASURE_PHASES];
+    struct measured_phase {
+        const char *name;
+        double times[MEASURE_TIMES]; /* seconds of the first steps */
+        int n;
+        int64_t steps;
+    } phase[MEASURE_PHASES];
     int n;
+    double last;
 };
 
 static void measure_step(void *arg, const struct train_step *s)
 {
     struct measure *m = arg;
-    if (m->n == 0 || m->phase[m->n - 1] != s->phase) {
+    if (m->n == 0 || m->phase[m->n - 1].name != s->phase) {
         if (m->n == MEASURE_PHASES)
             return;
-        m->phase[m->n++] = s->phase;
+        m->phase[m->n++].name = s->phase;
     }
-    int i = m->n - 1;
-    if (s->step <= MEASURE_SKIP || m->from[i] == 0) {
-        m->first[i] = s->seconds;
-        m->from[i] = s->step;
+    struct measured_phase *p = &m->phase[m->n - 1];
+    p->steps = s->steps;
+    if (p->n < MEASURE_TIMES)
+        p->times[p->n++] = s->seconds - m->last;
+    m->last = s->seconds;
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+/* Seconds of one step of --steps: every phase has its share of it. */
+static double measured_cost(struct measure *m)
+{
+    double cost = 0.0;
+    for (int i = 0; i < m->n; i++) {
+        struct measured_phase *p = &m->phase[i];
+        qsort(p->times, (size_t)p->n, sizeof *p->times, compare_times);
+        cost += p->times[p->n / 2] * (double)p->steps / MEASURE_STEPS;
     }
-    m->seconds[i] = s->seconds - m->first[i];
-    m->steps[i] = s->steps;
-    if (s->step > m->from[i])
-        m->seconds[i] /= (double)(s->step - m->from[i]);
+    return cost;
 }
 
 /* Sets the steps so that all phases together take about as long as wished. */
@@ -291,7 +308,7 @@ static int measure_budget(struct config *c, const struct train_options *o, doubl
     struct train_options trial = *o;
     struct train_result r;
     char *folder = path_join(e, c->output, "measuring");
-    double begun = bench_now(), cost = 0.0; /* cost: of one step of --steps, shares of all phases */
+    double begun = bench_now(), cost;
     if (!folder)
         return -1;
     s.steps = MEASURE_STEPS;
@@ -306,8 +323,7 @@ static int measure_budget(struct config *c, const struct train_options *o, doubl
     mem_free(folder);
     if (result < 0)
         return -1;
-    for (int i = 0; i < m.n; i++)
-        cost += m.seconds[i] * (double)m.steps[i] / MEASURE_STEPS;
+    cost = measured_cost(&m);
     seconds = 0.93 * seconds - (bench_now() - begun); /* 7 % for loading, saving, the rest */
     c->set.steps = cost > 0 ? (int64_t)(seconds / cost) : 1;
     c->set.steps = c->set.steps < 1 ? 1 : c->set.steps;
