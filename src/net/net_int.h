@@ -108,7 +108,8 @@ struct net {
     double *host;                 /* mean and rstd of all layers */
     float *drops;
     double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
-    double *sums;                 /* norm_sums_count(n, widest) */
+    double *sums;                 /* norm_sums_count(n, widest): what norm_backward starts from */
+    int sums_of;                  /* the layer whose sums they are, -1: none */
     float *stage;                 /* (5, n, widest) floats on their way to or from the device */
     int64_t table_floats;
     uint64_t packed;              /* version of the weights that were packed */
@@ -135,6 +136,8 @@ struct conv_source net_source(const struct net *n, int layer);
 void norm_tables(struct net *n, int layer, const struct net_pass *pass);
 /* The gradient of a bias, gamma or beta, to be added to: zeros if it is the first since the last update. */
 float *net_started_grad(struct net *n, int param);
+/* The mean of layer l, in device memory, for the sums of its backward pass. */
+const float *norm_center(struct net *n, int layer);
 /* Gradients of gamma and beta, and p, q, r, from the gradient of the view. */
 void norm_backward(struct net *n, int layer, const struct tensor *g);
 

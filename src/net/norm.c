@@ -143,6 +143,16 @@ static void add_grad(struct net *n, int param, const double *sum, int c)
     n->dev->ops->upload(n->dev, at, n->stage, bytes);
 }
 
+const float *norm_center(struct net *n, int layer)
+{
+    const struct layer_run *r = &n->run[layer];
+    int c = n->graph.layers[layer].c_out;
+    for (int j = 0; j < c; j++)
+        n->stage[j] = (float)r->mean[j];
+    n->dev->ops->upload(n->dev, r->center, n->stage, (size_t)c * sizeof(float));
+    return r->center;
+}
+
 /* s1 and s2 per channel, left in stat_mean and stat_m2, which are free during backward. */
 static void norm_grad(struct net *n, int layer, const struct tensor *g)
 {
@@ -151,10 +161,8 @@ static void norm_grad(struct net *n, int layer, const struct tensor *g)
     struct conv_source y = net_source(n, layer);
     int c = l->c_out;
     int64_t nc = (int64_t)n->items * c;
-    for (int j = 0; j < c; j++)
-        n->stage[j] = (float)r->mean[j];
-    n->dev->ops->upload(n->dev, r->center, n->stage, (size_t)c * sizeof(float));
-    n->dev->ops->norm_sums(n->dev, g, &y, r->center, n->sums);
+    if (n->sums_of != layer)
+        n->dev->ops->norm_sums(n->dev, g, &y, norm_center(n, layer), n->sums);
     for (int j = 0; j < c; j++) {
         double s1 = 0, s2 = 0, off = (double)(float)r->mean[j] - r->mean[j];
         for (int64_t at = j; at < nc; at += c) {
