@@ -101,6 +101,8 @@ struct set {
     int64_t n_weights;
     double *mean, *m2;
     double *before; /* of dx */
+    float *center;  /* (c_in): mean for the sums over dx */
+    double *sums;   /* (2, n, c_in): of the last source */
 };
 
 static struct conv_source random_source(struct device *dev, const struct one *o, enum value_type type,
@@ -150,6 +152,8 @@ static void set_up(struct set *s, struct device *dev, const struct one *o)
     s->dbias = random_floats(dev, o->c_out, -1, 1, &r);
     s->mean = get(dev, (size_t)o->c_out * sizeof(double));
     s->m2 = get(dev, (size_t)o->c_out * sizeof(double));
+    s->center = random_floats(dev, o->c_in, -0.5f, 0.5f, &r);
+    s->sums = get(dev, 2 * (size_t)(o->n * o->c_in) * sizeof(double));
     s->g = (struct conv_grad){.g = random_tensor(dev, out, o->n, d, h, w, o->c_out, &r)};
     if (o->grad > 0)
         s->g.y = (struct conv_source){.y = s->y, .relu = 1};
@@ -167,7 +171,7 @@ static void tear_down(struct set *s)
     void *all[] = {s->x.from[0].y.data, (void *)(uintptr_t)s->x.from[0].scale,
                    (void *)(uintptr_t)s->x.from[0].shift, s->x.from[1].y.data,
                    (void *)(uintptr_t)s->x.from[1].scale, (void *)(uintptr_t)s->x.from[1].shift,
-                   s->y.data, s->dx.data, s->before, s->weight, s->bias, s->dweight, s->dbias, s->mean,
+                   s->y.data, s->dx.data, s->before, s->center, s->sums, s->weight, s->bias, s->dweight, s->dbias, s->mean,
                    s->m2, s->g.g.data, (void *)(uintptr_t)s->g.y.scale,
                    (void *)(uintptr_t)s->g.y.shift, (void *)(uintptr_t)s->g.p,
                    (void *)(uintptr_t)s->g.q, (void *)(uintptr_t)s->g.r};
@@ -187,8 +191,10 @@ static void run(struct set *s)
     assert_ok(device_check(s->dev, &e), e);
     ops->conv_pack(s->dev, &(struct conv_weight){v, s->weight}, 1);
     ops->conv_forward(v, &s->x, s->bias, &s->y, &stats);
+    struct conv_sums sums = {o->sources - 1, s->center, s->sums};
     ops->conv_backward(v, &s->g, &s->x, o->dx ? &s->dx : NULL,
-                       o->accumulate ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, s->dweight, s->dbias);
+                       o->accumulate ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, s->dweight, s->dbias,
+                       o->dx ? &sums : NULL);
     ops->conv_free(v);
     assert_ok(device_check(s->dev, &e), e);
 }
@@ -370,6 +376,26 @@ static void compare_moments(const struct set *s)
     }
 }
 
+/* Batch norm's sums over the gradient that was really stored. */
+static void compare_sums(const struct set *s)
+{
+    const struct conv_source *f = &s->x.from[s->o.sources - 1];
+    int64_t c_in = s->o.c_in, nc = s->o.n * c_in, item = tensor_count(&s->dx) / s->o.n;
+    double *want = doubles(2 * nc), *mass = doubles(nc);
+    for (int64_t i = 0; i < tensor_count(&s->dx); i++) {
+        int64_t at = i / item * c_in + i % c_in;
+        float y = value_at(&f->y, i), normed = f->scale ? y * f->scale[at] + f->shift[at] : y;
+        double g = f->relu && !(normed > 0) ? 0 : (double)value_at(&s->dx, i);
+        want[at] += g;
+        want[nc + at] += g * ((double)y - (double)s->center[i % c_in]);
+        mass[at] += fabs(g);
+    }
+    for (int64_t i = 0; i < 2 * nc; i++)
+        assert_true(fabs(s->sums[i] - want[i]) <= 3e-6 * mass[i % nc]);
+    mem_free(want);
+    mem_free(mass);
+}
+
 static void check_one(struct device *dev, const struct one *o)
 {
     struct set s;
@@ -379,8 +405,10 @@ static void check_one(struct device *dev, const struct one *o)
     truth_finish(&s, &t);
     compare_tensor("output", &s, t.y, &s.y);
     compare_moments(&s);
-    if (o->dx)
+    if (o->dx) {
         compare_tensor("dx", &s, t.dx, &s.dx);
+        compare_sums(&s);
+    }
     compare_floats("dweight", &s, t.dweight, s.dweight, s.n_weights);
     for (int c = 0; c < o->c_out; c++)
         assert_true(fabs(t.dbias[c] - (double)s.dbias[c]) <= 1e-6 * (1 + t.mass[c]));
@@ -466,6 +494,8 @@ static const struct one cut_shapes[] = {
     {CONV_UP, 2, 2, 2, 2, 256, 128, 1, NORM_DROPOUT, 1, 2, 1, 0, 0},
     {CONV_1, 2, 20, 20, 20, 16, 2, 1, NORM_DROPOUT, 1, 0, 1, 0, 1},
     {CONV_1, 1, 1, 1, 5000, 16, 16, 1, NO_NORM, 1, 1, 1, 0, 1},
+    {CONV_1, 1, 1, 1, 70000, 16, 16, 2, NORM, 1, 2, 1, 0, 0}, /* so large that results go past the caches */
+    {CONV_UP, 2, 16, 32, 10, 32, 16, 1, NORM, 1, 2, 1, 0, 0},
 };
 enum { N_CUT = sizeof cut_shapes / sizeof *cut_shapes };
 
@@ -493,6 +523,7 @@ static uint64_t hash_of(struct device *dev, const struct one *o)
     h = hash_bytes(s.dbias, (size_t)o->c_out * sizeof(float), h);
     h = hash_bytes(s.mean, (size_t)o->c_out * sizeof(double), h);
     h = hash_bytes(s.m2, (size_t)o->c_out * sizeof(double), h);
+    h = hash_bytes(s.sums, 2 * (size_t)(o->n * o->c_in) * sizeof(double), h);
     tear_down(&s);
     return h;
 }

@@ -130,7 +130,7 @@ static int layer_backward(void *arg, struct error *e)
     struct conv_grad g = {.g = b->dy};
     if (b->y.type == b->x.type || b->x.c == 1) /* the head has no norm */
         g = (struct conv_grad){b->dy, {b->y, b->scale, b->shift, 1}, b->scale, b->shift, b->shift};
-    b->dev->ops->conv_backward(b->conv, &g, &in, &b->dx, 0, b->dweight, b->dbias);
+    b->dev->ops->conv_backward(b->conv, &g, &in, &b->dx, 0, b->dweight, b->dbias, NULL);
     return device_check(b->dev, e);
 }
 

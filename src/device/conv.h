@@ -65,6 +65,14 @@ struct conv_stats {
     double *mean, *m2; /* (c_out) mean, and sum of squared distances from it */
 };
 
+/* Batch norm's backward sums (norm.h), made while dx is written: of source `of` of the input, whose gradient
+ * dx then is, with all that is added to it. Sums of pieces are combined in order, in double. */
+struct conv_sums {
+    int of;
+    const float *mean; /* (c_in) device memory */
+    double *sums;      /* (2, n, c_in) device memory */
+};
+
 /* A convolution and its weight, for packing many at once. */
 struct conv_weight {
     struct conv *conv;
@@ -77,7 +85,7 @@ struct conv_weight {
  * forward:  y = conv(a) + bias, rounded to y's type; stats may be NULL.
  * backward: dx (F32 or BF16, NULL data: not wanted) = dL/da of the input; dweight (may be NULL) its
  *           gradient; dbias (may be NULL) gets its gradient ADDED. `add` says which of the first two
- *           are added to what is there instead.
+ *           are added to what is there instead. sums may be NULL; else dx is wanted, of the type of x.
  * All go through dev->ops. */
 enum { CONV_ADD_DX = 1, CONV_ADD_WEIGHT = 2 };
 

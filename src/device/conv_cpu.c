@@ -1,13 +1,13 @@
 /* conv_cpu.c - convolutions at work: fill a block, multiply, store. See conv_int.h for forms and blocks.
  *
  *     forward    x block -> product -> + bias, round, moments -> y
- *     backward   dy block -> product -> dx
+ *     backward   dy block -> product -> dx, batch norm's sums
  *                x block, dy rows -> weights product -> dweight;  sums of dy rows -> dbias
  *
  * Work is handed out in units: (block, group of columns) forward, (part, group of columns of dx or
  * dweight) backward, where a part is a range of blocks with a partial sum of dweight of its own. A
  * thread that goes on with the same block finds it filled. Partial sums and moments are kept by part
- * and block and added up in that order, so no result depends on who did what.
+ * or block and added up in that order, so no result depends on who did what.
  */
 #include <math.h>
 #include <string.h>
@@ -16,20 +16,33 @@
 
 /* ---- storing results ----------------------------------------------------------------------------------- */
 
+/* Tensors from here on are written past the caches: nobody will find them there when they are read, and
+ * what they would push out is of use. It also saves the reading of what is then overwritten. */
+enum { STREAM_BYTES = 2 << 20 };
+
 /* A tensor that results go to. */
 struct target {
     const struct tensor *t;
     const float *bias;      /* table, or NULL */
-    int accumulate;
+    int accumulate, stream;
     int moments;            /* 1: wanted */
+    const float *mean;      /* table: batch norm's sums are wanted, over source y; or NULL */
+    struct row_source y;
 };
 
-/* Moments of one unit, in a thread's scratch: by place in the table of channels. */
+/* Moments of one unit, or batch norm's sums (item, 2), in a thread's scratch: by place in the table of
+ * channels. */
 struct sums {
     double *sum, *square;
     float *shift;
     int started;
 };
+
+static struct target target_of(const struct tensor *t)
+{
+    int64_t bytes = t ? tensor_count(t) * (int64_t)value_bytes(t->type) : 0;
+    return (struct target){.t = t, .stream = bytes >= STREAM_BYTES};
+}
 
 static struct sums sums_start(const struct conv *v, char *scratch, const struct product *p)
 {
@@ -52,17 +65,35 @@ static void sums_shift(struct sums *s, const struct target *to, const float *row
     s->started = 1;
 }
 
+/* From channel `first` on, y from element `at` on. */
+static struct row_norm norm_at(const struct target *to, const struct sums *sums, int item, int64_t at,
+                               int first)
+{
+    int64_t room = table_room(to->t->c), table = item * room + first;
+    double *sum = sums->sum + 2 * item * room + first;
+    return (struct row_norm){.y = (const char *)to->y.y + at * (int64_t)value_bytes(to->y.type),
+                             .scale = to->y.scale + table, .shift = to->y.shift + table,
+                             .mean = to->mean + first, .floor = to->y.floor, .sum = sum,
+                             .product = sum + room};
+}
+
 /* `len` results of `chunk` channels from channel `first` on: to voxels, or pairs of voxels, side by side.
  * Rows that are joined on both sides become rows of a whole number of vectors. */
-static void write_voxels(const struct conv *v, const struct target *to, struct sums *sums, int64_t voxel,
-                         int64_t stride, const float *from, int64_t ldc, int64_t len, int first,
-                         int chunk)
+static void write_voxels(const struct conv *v, const struct target *to, struct sums *sums, int item,
+                         int64_t voxel, int64_t stride, const float *from, int64_t ldc, int64_t len,
+                         int first, int chunk)
 {
     int c = to->t->c, period = row_period(c), joined = stride == c && chunk == c && ldc == c;
     int64_t rows = joined ? len * c / period : len, rest = joined ? len * c % period : 0;
-    int64_t bytes = (int64_t)value_bytes(to->t->type);
-    struct row_store how = {.bias = to->bias ? to->bias + first : NULL, .accumulate = to->accumulate};
-    char *at = (char *)to->t->data + (voxel * c + first) * bytes;
+    int64_t bytes = (int64_t)value_bytes(to->t->type), begin = voxel * c + first;
+    struct row_store how = {.bias = to->bias ? to->bias + first : NULL, .accumulate = to->accumulate,
+                            .stream = to->stream};
+    struct row_norm norm;
+    char *at = (char *)to->t->data + begin * bytes;
+    if (to->mean) {
+        norm = norm_at(to, sums, item, begin, first);
+        how.norm = &norm;
+    }
     if (to->moments) {
         if (!sums->started)
             sums_shift(sums, to, from, first, chunk, c);
@@ -73,6 +104,8 @@ static void write_voxels(const struct conv *v, const struct target *to, struct s
     if (joined)
         stride = ldc = chunk = period;
     v->rows->store(at, to->t->type, stride, from, ldc, rows, chunk, &how);
+    if (rest && to->mean)
+        norm = norm_at(to, sums, item, begin + rows * period, first);
     if (rest)
         v->rows->store(at + rows * period * bytes, to->t->type, rest, from + rows * period, rest, 1,
                        (int)rest, &how);
@@ -96,14 +129,15 @@ static void write_line(const struct results *s, const struct place *at, int64_t 
     const float *from = s->c + (m + x0 - s->first) * s->n;
     int c = s->p->c;
     if (!s->p->scatter) {
-        write_voxels(s->v, s->to, s->sums, at->voxel + x0, c, from, s->n, x1 - x0, s->column, s->n);
+        write_voxels(s->v, s->to, s->sums, at->item, at->voxel + x0, c, from, s->n, x1 - x0, s->column,
+                     s->n);
         return;
     }
     for (int j = 0, width; j < s->n; j += width) { /* two fine voxels lie side by side */
         int t = (s->column + j) / c;
         width = t % 2 == 0 && j + 2 * c <= s->n ? 2 * c : c;
-        write_voxels(s->v, s->to, s->sums, conv_fine_voxel(s->v, at, s->b, t) + 2 * x0, 2 * c, from + j,
-                     s->n, x1 - x0, 0, width);
+        write_voxels(s->v, s->to, s->sums, at->item, conv_fine_voxel(s->v, at, s->b, t) + 2 * x0, 2 * c,
+                     from + j, s->n, x1 - x0, 0, width);
     }
 }
 
@@ -251,8 +285,9 @@ void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
     float *tables = v->tables;
     CHECK(n <= v->s.n && x->from[0].y.c == v->s.c_in && y->c == v->s.c_out && y->n == n);
     struct forward_job j = {.v = v, .cut = conv_cut(v, n, 0), .x = conv_operand(&tables, x, n)};
-    j.y = (struct target){.t = y, .moments = stats != NULL,
-                          .bias = conv_table(&tables, bias, 0, 1, v->s.c_out)};
+    j.y = target_of(y);
+    j.y.moments = stats != NULL;
+    j.y.bias = conv_table(&tables, bias, 0, 1, v->s.c_out);
     conv_share(v->cpu, forward_units, &j, (int64_t)j.cut.blocks * groups,
                unit_chunk(v, j.cut.blocks, groups), 1);
     if (stats)
@@ -277,12 +312,80 @@ struct filled {
     int data, a, y;
 };
 
+/* Items that a block has lines of: the first and the last. */
+static void block_items(const struct conv *v, const struct block *b, int *first, int *last)
+{
+    int lines = v->d * v->h, planes = v->d + 1;
+    *first = v->s.kind == CONV_3 ? b->plane / planes : b->row / lines;
+    *last = v->s.kind == CONV_3 ? (b->plane + b->planes - 1) / planes : (b->row + b->rows - 1) / lines;
+}
+
+/* Channels that a group of columns has. */
+static void group_channels(const struct product *p, int group, int *first, int *end)
+{
+    *first = p->scatter ? 0 : group * p->cols.per;
+    *end = p->scatter ? p->c : *first + columns_of(&p->cols, group);
+}
+
+/* Where batch norm's sums of a unit and an item are: (2, c_in). */
+static double *norm_sums_of(const struct conv *v, int block, int group, int item)
+{
+    return v->norm_sums + (((int64_t)block * v->data.cols.groups + group) * v->s.n + item) * 2 * v->s.c_in;
+}
+
+/* Sums by place in the table become sums by channel. */
+static void keep_norm_sums(const struct conv *v, const struct sums *s, const struct block *b, int block,
+                           int group)
+{
+    int c_in = v->s.c_in, room = table_room(c_in), first, end, item, last;
+    group_channels(&v->data, group, &first, &end);
+    for (block_items(v, b, &item, &last); item <= last; item++) {
+        const double *from = s->sum + 2 * item * room;
+        double *to = norm_sums_of(v, block, group, item);
+        for (int c = first; c < end; c++) {
+            to[c] = to[c_in + c] = 0;
+            for (int k = c; k < room; k += c_in) {
+                to[c] += from[k];
+                to[c_in + c] += from[room + k];
+            }
+        }
+    }
+}
+
 static void data_unit(const struct backward_job *j, char *scratch, struct filled *f, int block, int group)
 {
     const struct conv *v = j->v;
     struct block b = conv_block(&j->cut, block);
+    struct sums sums = {.sum = (double *)(void *)(scratch + v->at.sums)};
+    int room = table_room(v->s.c_in), first, last;
+    if (j->dx.mean) {
+        block_items(v, &b, &first, &last);
+        memset(sums.sum + 2 * first * room, 0, 2 * (size_t)((last + 1 - first) * room) * sizeof *sums.sum);
+    }
     fill_block(v, scratch + v->at.data, scratch, &v->data.a, &j->dy, &j->cut, block, &f->data);
-    multiply(v, &v->data, scratch, scratch + v->at.data, &b, group, &j->dx, NULL);
+    multiply(v, &v->data, scratch, scratch + v->at.data, &b, group, &j->dx, &sums);
+    if (j->dx.mean)
+        keep_norm_sums(v, &sums, &b, block, group);
+}
+
+/* Units in order. */
+static void combine_norm_sums(const struct backward_job *j, double *sums)
+{
+    const struct conv *v = j->v;
+    int64_t c_in = v->s.c_in, nc = j->dx.t->n * c_in;
+    memset(sums, 0, 2 * (size_t)nc * sizeof *sums);
+    for (int unit = 0; unit < j->cut.blocks * v->data.cols.groups; unit++) {
+        int block = unit / v->data.cols.groups, group = unit % v->data.cols.groups, first, end, item, last;
+        struct block b = conv_block(&j->cut, block);
+        group_channels(&v->data, group, &first, &end);
+        for (block_items(v, &b, &item, &last); item <= last; item++) {
+            const double *from = norm_sums_of(v, block, group, item);
+            for (int64_t c = first; c < end; c++) {
+                sums[item * c_in + c] += from[c];
+                sums[nc + item * c_in + c] += from[c_in + c];
+            }
+        }
+    }
 }
 
 /* Operands of the weights product, as they lie in scratch memory. */
@@ -448,7 +551,8 @@ static void finish_backward(const struct backward_job *j)
 }
 
 void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                       const struct tensor *dx, int add, float *dweight, float *dbias)
+                       const struct tensor *dx, int add, float *dweight, float *dbias,
+                       const struct conv_sums *sums)
 {
     if (!v || v->cpu->base.error.code)
         return;
@@ -459,7 +563,13 @@ void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
                              .add = (add & CONV_ADD_WEIGHT) != 0};
     j.x = conv_operand(&tables, x, n);
     j.dy = conv_gradient(&tables, dy, n);
-    j.dx = (struct target){.t = dx, .accumulate = (add & CONV_ADD_DX) != 0};
+    j.dx = target_of(with_data ? dx : NULL);
+    j.dx.accumulate = (add & CONV_ADD_DX) != 0;
+    if (sums) {
+        CHECK(with_data && x->from[sums->of].y.type == dx->type);
+        j.dx.y = j.x.from[sums->of];
+        j.dx.mean = conv_table(&tables, sums->mean, 0, 1, v->s.c_in);
+    }
     j.parts = conv_parts(v, &j.cut);
     j.data_groups = with_data ? v->data.cols.groups : 0;
     j.groups = j.data_groups + (dweight ? v->weights_cols.groups : dbias ? 1 : 0);
@@ -470,4 +580,6 @@ void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
     conv_share(v->cpu, backward_units, &j, (int64_t)j.parts * j.groups,
                j.parts > 1 ? unit_chunk(v, j.parts, j.groups) : 1, j.parts > 1);
     finish_backward(&j);
+    if (sums)
+        combine_norm_sums(&j, sums->sums);
 }

@@ -100,6 +100,7 @@ struct conv {
     float *tables;               /* scale, shift ... of the call at hand, rows filled up */
     double *moments;             /* (block, column group, 2, c_out) */
     double *bias_sums;           /* (part, c_out) */
+    double *norm_sums;           /* (block, column group of dx, item, 2, c_in) */
 };
 
 /* Positions of a block for a form: line r of plane p begins at p*plane + r*row. */

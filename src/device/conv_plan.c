@@ -259,7 +259,10 @@ static void lay_out(struct conv *v, struct needs *m)
     at->c = take(&at->total, v->chunk * per * (int64_t)sizeof(float) + SLACK_BYTES);
     at->gemm = take(&at->total, m->gemm);
     at->d = take(&at->total, v->direct ? 0 : (int64_t)(v->part_floats * sizeof(float)) + SLACK_BYTES);
-    at->sums = take(&at->total, 3 * (int64_t)sizeof(double) * table_room(v->s.c_out));
+    int64_t sums = 3 * (int64_t)table_room(v->s.c_out);
+    if (v->s.input_grad)
+        raise(&sums, 2 * (int64_t)v->s.n * table_room(v->s.c_in));
+    at->sums = take(&at->total, sums * (int64_t)sizeof(double));
 }
 
 /* ---- plans --------------------------------------------------------------------------------------- */
@@ -319,7 +322,7 @@ static void set_shapes(struct conv *v)
 static int64_t tables_floats(const struct conv *v, int n)
 {
     int64_t in = table_room(v->s.c_in), out = table_room(v->s.c_out);
-    return n * (4 * in + 5 * out) + out;
+    return n * (4 * in + 5 * out) + out + in;
 }
 
 /* Memory of the plan itself. */
@@ -331,8 +334,11 @@ static int allocate(struct conv *v, const struct needs *m)
     v->tables = ops->alloc(dev, (size_t)tables_floats(v, v->s.n) * sizeof(float));
     v->moments = ops->alloc(dev, moments * sizeof(double));
     v->forward.packed = ops->alloc(dev, v->forward.packed_each * (size_t)v->forward.cols.groups);
-    if (v->s.training && v->s.input_grad)
+    if (v->s.training && v->s.input_grad) {
+        size_t sums = (size_t)m->blocks * (size_t)v->data.cols.groups * (size_t)v->s.n * 2;
         v->data.packed = ops->alloc(dev, v->data.packed_each * (size_t)v->data.cols.groups);
+        v->norm_sums = ops->alloc(dev, sums * (size_t)v->s.c_in * sizeof(double));
+    }
     if (v->s.training)
         v->bias_sums = ops->alloc(dev, (size_t)m->parts * (size_t)v->s.c_out * sizeof(double));
     size_t partial = m->parts > 1 ? (size_t)m->parts * v->part_floats * sizeof(float) : 0;
@@ -367,7 +373,7 @@ void cpu_conv_free(struct conv *v)
     if (!v)
         return;
     struct device *dev = &v->cpu->base;
-    void *memory[] = {v->tables, v->moments, v->forward.packed, v->data.packed, v->bias_sums};
+    void *memory[] = {v->tables, v->moments, v->forward.packed, v->data.packed, v->bias_sums, v->norm_sums};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         dev->ops->free(dev, memory[i]);
     mem_free(v);
@@ -396,6 +402,7 @@ static void share_slot(void *arg, int64_t slot)
         s->run(s->arg, s->cpu->scratch + (size_t)slot * s->cpu->scratch_each, first, end);
         first = atomic_load(&s->next);
     }
+    s->cpu->isa->rows->settle();
 }
 
 void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk, int runs)

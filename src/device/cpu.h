@@ -40,6 +40,7 @@ void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n);
 void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
                       const struct tensor *y, struct conv_stats *stats);
 void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                       const struct tensor *dx, int add, float *dweight, float *dbias);
+                       const struct tensor *dx, int add, float *dweight, float *dbias,
+                       const struct conv_sums *sums);
 
 #endif

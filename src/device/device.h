@@ -45,6 +45,7 @@ struct conv_shape;
 struct conv_in;
 struct conv_grad;
 struct conv_stats;
+struct conv_sums;
 struct conv_source;
 struct conv_weight;
 struct contrast;
@@ -69,7 +70,8 @@ struct device_ops {
     void (*conv_forward)(struct conv *v, const struct conv_in *x, const float *bias,
                          const struct tensor *y, struct conv_stats *stats);
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                          const struct tensor *dx, int add, float *dweight, float *dbias);
+                          const struct tensor *dx, int add, float *dweight, float *dbias,
+                          const struct conv_sums *sums);
 
     /* Batch norm's backward sums and the join of two gradients, see norm.h (cpu: norm_cpu.c). */
     void (*norm_sums)(struct device *dev, const struct tensor *g, const struct conv_source *y,

@@ -3,7 +3,8 @@
  * forward of a layer:   source formula of its input -> convolution -> moments -> tables (norm.c)
  * backward of a layer:  gradient of its view and, if it is an output, of the output
  *                       -> sums, p, q, r (norm.c) -> convolution's backward: dx into the slot of
- * its input and dweight (first writer overwrites, later ones add), dbias added
+ * its input and dweight (first writer overwrites, later ones add), dbias added. The sums of a layer are
+ * made by the one after it if that reads it: nobody else writes the slot between the two
  *
  * A layer that no gradient reaches is left out, and its parameters stay untouched.
  */
@@ -180,11 +181,28 @@ float *net_started_grad(struct net *n, int param)
     return grad_of(n, param);
 }
 
+/* Whether writing dx of layer i also makes the sums of the layer before it, whose turn is next. */
+static int sums_before(struct net *n, int i, struct conv_sums *out)
+{
+    const struct value *v = &n->graph.values[n->graph.layers[i].input], *from = n->graph.values;
+    out->of = v->kind == FROM_ADD && from[v->from[1]].layer == i - 1;
+    if (v->kind == FROM_INPUT || i == 0 || !n->graph.layers[i - 1].norm)
+        return 0;
+    if ((v->kind == FROM_ADD ? from[v->from[out->of]].layer : v->layer) != i - 1)
+        return 0;
+    out->mean = n->run[i - 1].center;
+    out->sums = n->sums;
+    return 1;
+}
+
 static void backward_layer(struct net *n, int i)
 {
     const struct layer *l = &n->graph.layers[i];
     struct conv_grad g;
-    if (!gradient_of(n, i, &g))
+    struct conv_sums sums;
+    int reached = gradient_of(n, i, &g);
+    n->sums_of = -1;
+    if (!reached)
         return;
     struct conv_in in = input_of(n, i);
     int s = input_slot(n, i), add = s >= 0 && n->slots[s].written ? CONV_ADD_DX : 0;
@@ -202,7 +220,10 @@ static void backward_layer(struct net *n, int i)
         dbias = NULL; /* batch statistics take the bias out: its gradient is exactly 0 */
     add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
     n->params->touched[l->weight] = 1;
-    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, grad_of(n, l->weight), dbias);
+    int with_sums = sums_before(n, i, &sums);
+    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, grad_of(n, l->weight), dbias,
+                               with_sums ? &sums : NULL);
+    n->sums_of = with_sums ? i - 1 : -1;
 }
 
 void net_backward(struct net *n)
@@ -213,6 +234,7 @@ void net_backward(struct net *n)
     CHECK(
         n->fresh); /* backward reuses the memory of what it has read: once for each forward pass */
     n->fresh = 0;
+    n->sums_of = -1;
     for (int k = 0; k < n->n_slots; k++)
         n->slots[k].written = 0;
     for (int i = n->graph.n_layers - 1; i >= 0; i--)

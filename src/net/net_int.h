@@ -107,7 +107,8 @@ struct net {
     float *tables;                /* device: all scale, shift, p, q, r, center, drop */
     double *moments;              /* device: mean and rstd of all layers, then the three below */
     double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
-    double *sums;                 /* norm_sums_count(n, widest) */
+    double *sums;                 /* norm_sums_count(n, widest): what norm_backward starts from */
+    int sums_of;                  /* the layer whose sums they are, -1: none */
     size_t table_bytes;
     uint64_t packed;              /* version of the weights that were packed */
     int packed_once;

@@ -51,7 +51,8 @@ void norm_backward(struct net *n, int layer, const struct tensor *g)
     struct k_norm_grads k = {.factor = n->mode == NET_TRAIN ? r->drop : NULL, .items = n->items,
                              .c = l->c_out, .p = r->p, .q = r->q, .r = r->r};
     if (l->norm) {
-        n->dev->ops->norm_sums(n->dev, g, &y, r->center, n->sums);
+        if (n->sums_of != layer)
+            n->dev->ops->norm_sums(n->dev, g, &y, r->center, n->sums);
         k.sums = n->sums;
         k.mean = r->mean;
         k.rstd = r->rstd;

@@ -1,6 +1,7 @@
 /* rows.c - the movers of rows.h, in GCC's vector types. See rows.h.
  *
- * The loop over 16 columns is outside and the loop over rows inside, so that tables stay in registers.
+ * The loop over 32 columns (or the last 16) is outside and the loop over rows inside, so that tables stay
+ * in registers.
  * Types are arguments of inlined bodies: the switch in front makes one loop for each combination.
  */
 #include "device/isa/rows.h"
@@ -14,7 +15,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = ROW_LANES };
+enum { LANES = ROW_LANES, WIDE = ROW_WIDE };
 typedef float vec __attribute__((vector_size(64)));
 typedef int32_t ivec __attribute__((vector_size(64)));
 typedef uint32_t uvec __attribute__((vector_size(64)));
@@ -114,6 +115,43 @@ INLINE vec store(void *to, int64_t i, enum value_type type, int n, vec v)
     return type == VALUE_F32 ? v : widen(u);
 }
 
+/* The same with two full vectors; v becomes what is stored. With `stream` they are whole lines. */
+INLINE void store_wide(void *to, int64_t i, enum value_type type, vec *v, int stream)
+{
+#ifdef __AVX512BF16__
+    if (type == VALUE_BF16) {
+        __m512i u = (__m512i)_mm512_cvtne2ps_pbh((__m512)v[1], (__m512)v[0]);
+        void *at = (uint16_t *)to + i;
+        if (stream)
+            _mm512_stream_si512(at, u);
+        else
+            _mm512_storeu_si512(at, u);
+        v[0] = widen((half)_mm512_castsi512_si256(u));
+        v[1] = widen((half)_mm512_extracti64x4_epi64(u, 1));
+        return;
+    }
+#endif
+#ifdef __AVX512F__
+    if (stream && type == VALUE_F32) {
+        _mm512_stream_ps((float *)to + i, (__m512)v[0]);
+        _mm512_stream_ps((float *)to + i + LANES, (__m512)v[1]);
+        return;
+    }
+#endif
+    (void)stream; /* the other levels have no such stores, or none of a whole line */
+    v[0] = store(to, i, type, LANES, v[0]);
+    v[1] = store(to, i + LANES, type, LANES, v[1]);
+}
+
+/* n <= 16 elements of one vector, or two full ones. */
+INLINE void store_vecs(void *to, int64_t i, enum value_type type, int n, int vecs, vec *v, int stream)
+{
+    if (vecs == 2)
+        store_wide(to, i, type, v, stream);
+    else
+        v[0] = store(to, i, type, n, v[0]);
+}
+
 INLINE void ask_for(const void *from, int64_t i, enum value_type type)
 {
     __builtin_prefetch(isa_ahead(from, i * (type == VALUE_F32 ? 4 : 2)));
@@ -134,29 +172,34 @@ INLINE vec table(const float *t, int j)
 INLINE vec through(const void *y, int64_t i, enum value_type type, int n, vec scale, vec shift,
                    vec floor)
 {
-    ask_for(y, i, type);
     vec v = load(y, i, type, n) * scale + shift;
     return largest(floor, v);
 }
 
 INLINE void fill_columns(void *to, enum value_type type, int64_t to_stride, const struct row_source *f,
                          int count, enum value_type from_type, int64_t from_stride, int64_t rows, int j,
-                         int n)
+                         int n, int vecs)
 {
-    vec scale0 = table(f[0].scale, j), shift0 = table(f[0].shift, j), floor0 = spread(f[0].floor);
-    vec scale1 = scale0, shift1 = shift0, floor1 = floor0;
-    const void *y0 = f[0].y, *y1 = NULL;
-    if (count > 1) {
-        y1 = f[1].y;
-        scale1 = table(f[1].scale, j);
-        shift1 = table(f[1].shift, j);
-        floor1 = spread(f[1].floor);
+    vec scale[2][2], shift[2][2], floor[2];
+    for (int s = 0; s < count; s++) {
+        floor[s] = spread(f[s].floor);
+        for (int k = 0; k < vecs; k++) {
+            scale[s][k] = table(f[s].scale, j + k * LANES);
+            shift[s][k] = table(f[s].shift, j + k * LANES);
+        }
     }
     for (int64_t r = 0; r < rows; r++) {
-        vec v = through(y0, r * from_stride + j, from_type, n, scale0, shift0, floor0);
+        int64_t at = r * from_stride + j;
+        vec v[2];
+        ask_for(f[0].y, at, from_type);
         if (count > 1)
-            v += through(y1, r * from_stride + j, from_type, n, scale1, shift1, floor1);
-        store(to, r * to_stride + j, type, n, v);
+            ask_for(f[1].y, at, from_type);
+        for (int k = 0; k < vecs; k++) {
+            v[k] = through(f[0].y, at + k * LANES, from_type, n, scale[0][k], shift[0][k], floor[0]);
+            if (count > 1)
+                v[k] += through(f[1].y, at + k * LANES, from_type, n, scale[1][k], shift[1][k], floor[1]);
+        }
+        store_vecs(to, r * to_stride + j, type, n, vecs, v, 0);
     }
 }
 
@@ -165,10 +208,11 @@ INLINE void fill_typed(void *to, enum value_type type, int64_t to_stride, const 
                        int chunk)
 {
     int j = 0;
-    for (; j + LANES <= chunk; j += LANES)
-        fill_columns(to, type, to_stride, f, count, from_type, from_stride, rows, j, LANES);
-    if (j < chunk)
-        fill_columns(to, type, to_stride, f, count, from_type, from_stride, rows, j, chunk - j);
+    for (; j + WIDE <= chunk; j += WIDE)
+        fill_columns(to, type, to_stride, f, count, from_type, from_stride, rows, j, LANES, 2);
+    for (; j < chunk; j += LANES)
+        fill_columns(to, type, to_stride, f, count, from_type, from_stride, rows, j,
+                     chunk - j < LANES ? chunk - j : LANES, 1);
 }
 
 static void fill(void *to, enum value_type type, int64_t to_stride, const struct row_source *from,
@@ -193,18 +237,29 @@ static void fill(void *to, enum value_type type, int64_t to_stride, const struct
 
 INLINE void grad_columns(void *to, enum value_type type, int64_t to_stride, const struct row_grad *f,
                          enum value_type g_type, enum value_type y_type, int64_t from_stride,
-                         int64_t rows, int j, int n)
+                         int64_t rows, int j, int n, int vecs)
 {
-    vec scale = table(f->y.scale, j), shift = table(f->y.shift, j), floor = spread(f->y.floor);
-    vec p = table(f->p, j), q = table(f->q, j), r = table(f->r, j);
+    vec scale[2], shift[2], p[2], q[2], r[2], floor = spread(f->y.floor);
     const void *from_y = f->y.y, *from_g = f->g;
-    for (int64_t k = 0; k < rows; k++) {
-        ask_for(from_y, k * from_stride + j, y_type);
-        ask_for(from_g, k * from_stride + j, g_type);
-        vec y = load(from_y, k * from_stride + j, y_type, n);
-        vec g = load(from_g, k * from_stride + j, g_type, n) * p;
-        ivec on = y * scale + shift > floor;
-        store(to, k * to_stride + j, type, n, (vec)((ivec)g & on) + (q * y + r));
+    for (int k = 0; k < vecs; k++) {
+        scale[k] = table(f->y.scale, j + k * LANES);
+        shift[k] = table(f->y.shift, j + k * LANES);
+        p[k] = table(f->p, j + k * LANES);
+        q[k] = table(f->q, j + k * LANES);
+        r[k] = table(f->r, j + k * LANES);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t at = i * from_stride + j;
+        vec v[2];
+        ask_for(from_y, at, y_type);
+        ask_for(from_g, at, g_type);
+        for (int k = 0; k < vecs; k++) {
+            vec y = load(from_y, at + k * LANES, y_type, n);
+            vec g = load(from_g, at + k * LANES, g_type, n) * p[k];
+            ivec on = y * scale[k] + shift[k] > floor;
+            v[k] = (vec)((ivec)g & on) + (q[k] * y + r[k]);
+        }
+        store_vecs(to, i * to_stride + j, type, n, vecs, v, 0);
     }
 }
 
@@ -213,10 +268,11 @@ INLINE void grad_typed(void *to, enum value_type type, int64_t to_stride, const 
                        int64_t rows, int chunk)
 {
     int j = 0;
-    for (; j + LANES <= chunk; j += LANES)
-        grad_columns(to, type, to_stride, f, g_type, y_type, from_stride, rows, j, LANES);
-    if (j < chunk)
-        grad_columns(to, type, to_stride, f, g_type, y_type, from_stride, rows, j, chunk - j);
+    for (; j + WIDE <= chunk; j += WIDE)
+        grad_columns(to, type, to_stride, f, g_type, y_type, from_stride, rows, j, LANES, 2);
+    for (; j < chunk; j += LANES)
+        grad_columns(to, type, to_stride, f, g_type, y_type, from_stride, rows, j,
+                     chunk - j < LANES ? chunk - j : LANES, 1);
 }
 
 /* g alone: fill() with a table of ones would do, but has no table at hand. */
@@ -287,72 +343,135 @@ INLINE void add_doubles(double *to, vec v, int n)
 #endif
 }
 
-/* Two sets of sums, for even and odd rows: additions do not wait for each other. */
-INLINE void store_columns(void *to, enum value_type type, int64_t to_stride, const float *from,
-                          int64_t from_stride, int64_t rows, int j, int n, const struct row_store *how,
-                          int accumulate, int moments)
+enum { RUN = 128 }; /* rows summed in float: error below 128 * 2^-24 of the sum of magnitudes */
+
+/* How results go into a tensor, and what is summed on the way. */
+enum put { PUT, PUT_ADDED, PUT_STREAMED };
+enum gather { GATHER_NOTHING, GATHER_MOMENTS, GATHER_NORM };
+
+struct gather_tables {
+    vec scale, shift, mean, floor;
+};
+
+INLINE struct gather_tables gather_tables(const struct row_store *how, int j, enum gather gather)
 {
-    vec bias = how->bias ? table(how->bias, j) : spread(0), shift = spread(0);
-    vec sum[2] = {spread(0), spread(0)}, square[2] = {spread(0), spread(0)};
-    if (moments)
-        shift = table(how->shift, j);
-    for (int64_t r = 0; r < rows; r++) {
-        ask_to_write(to, r * to_stride + j, type);
-        vec v = load(from, r * from_stride + j, VALUE_F32, n) + bias;
-        if (accumulate)
-            v += load(to, r * to_stride + j, type, n);
-        v = store(to, r * to_stride + j, type, n, v);
-        if (moments) {
-            v -= shift;
-            vec s = sum[1] + v, q = square[1] + v * v;
-            sum[1] = sum[0], square[1] = square[0];
-            sum[0] = s, square[0] = q;
+    const struct row_norm *n = how->norm;
+    if (gather == GATHER_MOMENTS)
+        return (struct gather_tables){.shift = table(how->shift, j)};
+    if (gather == GATHER_NORM)
+        return (struct gather_tables){table(n->scale, j), table(n->shift, j), table(n->mean, j),
+                                      spread(n->floor)};
+    return (struct gather_tables){.shift = spread(0)};
+}
+
+/* One row of two chains of sums: additions do not wait for those of the row before. */
+INLINE void gather_row(vec sum[2], vec other[2], vec v, vec y, const struct gather_tables *t,
+                       enum gather gather)
+{
+    vec a = sum[1], b = other[1];
+    if (gather == GATHER_NORM) {
+        v = (vec)((ivec)v & (y * t->scale + t->shift > t->floor));
+        b += v * (y - t->mean);
+    } else {
+        v -= t->shift;
+        b += v * v;
+    }
+    a += v;
+    sum[1] = sum[0], other[1] = other[0];
+    sum[0] = a, other[0] = b;
+}
+
+/* At most RUN rows if there is something to sum. */
+INLINE void store_run(void *to, enum value_type type, int64_t to_stride, const float *from,
+                      int64_t from_stride, int64_t first, int64_t end, int j, int n, int vecs,
+                      const struct row_store *how, enum put put, enum gather gather)
+{
+    vec bias[2], sum[2][2], other[2][2];
+    struct gather_tables t[2];
+    const void *from_y = gather == GATHER_NORM ? how->norm->y : NULL;
+    for (int k = 0; k < vecs; k++) {
+        bias[k] = how->bias ? table(how->bias, j + k * LANES) : spread(0);
+        t[k] = gather_tables(how, j + k * LANES, gather);
+        sum[k][0] = sum[k][1] = other[k][0] = other[k][1] = spread(0);
+    }
+    for (int64_t r = first; r < end; r++) {
+        int64_t at = r * to_stride + j;
+        vec v[2];
+        if (put != PUT_STREAMED)
+            ask_to_write(to, at, type);
+        if (gather == GATHER_NORM)
+            ask_for(from_y, at, type);
+        for (int k = 0; k < vecs; k++) {
+            v[k] = load(from, r * from_stride + j + k * LANES, VALUE_F32, n) + bias[k];
+            if (put == PUT_ADDED)
+                v[k] += load(to, at + k * LANES, type, n);
+        }
+        store_vecs(to, at, type, n, vecs, v, put == PUT_STREAMED);
+        for (int k = 0; gather != GATHER_NOTHING && k < vecs; k++) {
+            vec y = gather == GATHER_NORM ? load(from_y, at + k * LANES, type, n) : spread(0);
+            gather_row(sum[k], other[k], v[k], y, &t[k], gather);
         }
     }
-    if (moments) {
-        add_doubles(how->sum + j, sum[0] + sum[1], n);
-        add_doubles(how->square + j, square[0] + square[1], n);
+    for (int k = 0; gather != GATHER_NOTHING && k < vecs; k++) {
+        double *sums = gather == GATHER_NORM ? how->norm->sum : how->sum;
+        double *others = gather == GATHER_NORM ? how->norm->product : how->square;
+        add_doubles(sums + j + k * LANES, sum[k][0] + sum[k][1], n);
+        add_doubles(others + j + k * LANES, other[k][0] + other[k][1], n);
     }
 }
 
 INLINE void store_typed(void *to, enum value_type type, int64_t to_stride, const float *from,
                         int64_t from_stride, int64_t rows, int chunk, const struct row_store *how,
-                        int accumulate, int moments)
+                        enum put put, enum gather gather)
 {
-    int j = 0;
-    for (; j + LANES <= chunk; j += LANES)
-        store_columns(to, type, to_stride, from, from_stride, rows, j, LANES, how, accumulate, moments);
-    if (j < chunk)
-        store_columns(to, type, to_stride, from, from_stride, rows, j, chunk - j, how, accumulate,
-                      moments);
+    int64_t run = gather == GATHER_NOTHING ? rows : RUN;
+    for (int64_t first = 0, end; first < rows; first = end) {
+        int j = 0;
+        end = first + run < rows ? first + run : rows;
+        for (; j + WIDE <= chunk; j += WIDE)
+            store_run(to, type, to_stride, from, from_stride, first, end, j, LANES, 2, how, put, gather);
+        for (; j < chunk; j += LANES)
+            store_run(to, type, to_stride, from, from_stride, first, end, j,
+                      chunk - j < LANES ? chunk - j : LANES, 1, how, put, gather);
+    }
 }
 
 static void store_rows(void *to, enum value_type type, int64_t to_stride, const float *from,
                        int64_t from_stride, int64_t rows, int chunk, const struct row_store *how)
 {
-#define STORE(t, a, m) store_typed(to, t, to_stride, from, from_stride, rows, chunk, how, a, m)
-    int moments = how->shift != NULL;
-    switch ((type == VALUE_BF16) * 4 + (how->accumulate != 0) * 2 + moments) {
-    case 0: STORE(VALUE_F32, 0, 0); break;
-    case 1: STORE(VALUE_F32, 0, 1); break;
-    case 2: STORE(VALUE_F32, 1, 0); break;
-    case 3: STORE(VALUE_F32, 1, 1); break;
-    case 4: STORE(VALUE_BF16, 0, 0); break;
-    case 5: STORE(VALUE_BF16, 0, 1); break;
-    case 6: STORE(VALUE_BF16, 1, 0); break;
-    default: STORE(VALUE_BF16, 1, 1); break;
+#define STORE(t, p, g)                                                                             \
+    case ((t) == VALUE_BF16) * 9 + (p) * 3 + (g):                                                  \
+        store_typed(to, t, to_stride, from, from_stride, rows, chunk, how, p, g);                  \
+        break
+#define STORES(t, p) STORE(t, p, GATHER_NOTHING); STORE(t, p, GATHER_MOMENTS); STORE(t, p, GATHER_NORM)
+    int64_t bytes = type == VALUE_BF16 ? 2 : 4;
+    int whole_lines = (uintptr_t)to % 64 == 0 && to_stride * bytes % 64 == 0;
+    int put = how->accumulate ? PUT_ADDED : how->stream && whole_lines ? PUT_STREAMED : PUT;
+    int gather = how->norm ? GATHER_NORM : how->shift ? GATHER_MOMENTS : GATHER_NOTHING;
+    switch ((type == VALUE_BF16) * 9 + put * 3 + gather) {
+        STORES(VALUE_F32, PUT);
+        STORES(VALUE_F32, PUT_ADDED);
+        STORES(VALUE_F32, PUT_STREAMED);
+        STORES(VALUE_BF16, PUT);
+        STORES(VALUE_BF16, PUT_ADDED);
+        STORES(VALUE_BF16, PUT_STREAMED);
     }
+}
+
+static void settle(void)
+{
+#ifdef __AVX512F__
+    _mm_sfence();
+#endif
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------- */
 
-enum { SUM_RUN = 128 }; /* rows summed in float: error below 128 * 2^-24 of the sum of magnitudes */
-
 INLINE void sum_columns(double *sums, const void *from, enum value_type type, int64_t stride,
                         int64_t rows, int j, int n)
 {
-    for (int64_t first = 0; first < rows; first += SUM_RUN) {
-        int64_t end = first + SUM_RUN < rows ? first + SUM_RUN : rows;
+    for (int64_t first = 0; first < rows; first += RUN) {
+        int64_t end = first + RUN < rows ? first + RUN : rows;
         vec even = spread(0), odd = spread(0);
         for (int64_t r = first; r < end; r += 2) {
             even += load(from, r * stride + j, type, n);
@@ -446,6 +565,7 @@ const struct row_ops ISA(row_ops) = {
     .fill = fill,
     .grad = grad,
     .store = store_rows,
+    .settle = settle,
     .sums = sums,
     .expand = expand,
     .add_parts = add_parts,

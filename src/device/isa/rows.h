@@ -17,14 +17,17 @@
 
 #include "device/device.h"
 
-enum { ROW_LANES = 16 };
+enum {
+    ROW_LANES = 16,
+    ROW_WIDE = 32  /* two vectors: a whole line of bf16, which loops take at once where they can */
+};
 
 /* Elements after which a table of c channels may be cut without a rest: the least common multiple of c
- * and 16. */
+ * and 32. */
 static inline int row_period(int c)
 {
     int twos = c & -c;
-    return twos >= ROW_LANES ? c : c / twos * ROW_LANES;
+    return twos >= ROW_WIDE ? c : c / twos * ROW_WIDE;
 }
 
 /* One source of a value: max(scale*y + shift, floor). */
@@ -43,12 +46,22 @@ struct row_grad {
     const float *p, *q, *r;
 };
 
+/* Batch norm's backward sums over a gradient g as it is stored (norm.h): M = [scale*y + shift > floor]. */
+struct row_norm {
+    const void *y;                      /* as the tensor lies, and of its type */
+    const float *scale, *shift, *mean;
+    float floor;
+    double *sum, *product;              /* += M g and M g (y - mean) */
+};
+
 /* What happens to results on their way into a tensor. */
 struct row_store {
     const float *bias;      /* NULL: none */
     int accumulate;         /* 1: added to what is there */
+    int stream;             /* 1: past the caches, if that can be; settle() before others look */
     const float *shift;     /* moments wanted: any number near the mean; NULL: not wanted */
     double *sum, *square;   /* += (v - shift) and its square, v as stored */
+    const struct row_norm *norm; /* NULL: not wanted; not beside moments */
 };
 
 struct row_ops {
@@ -59,6 +72,8 @@ struct row_ops {
                  int64_t from_stride, int64_t rows, int chunk);
     void (*store)(void *to, enum value_type type, int64_t to_stride, const float *from,
                   int64_t from_stride, int64_t rows, int chunk, const struct row_store *how);
+    /* What was streamed is in memory from here on. */
+    void (*settle)(void);
 
     /* sums[j] += element j of every row. */
     void (*sums)(double *sums, const void *from, enum value_type type, int64_t stride, int64_t rows,
