@@ -300,7 +300,8 @@ static void check_cutting(const struct gemm_ops *ops, const struct gemm_shape *s
 
 static void test_cutting(void **state)
 {
-    struct gemm_shape any = {9, 27, 40, 0}, halves = {9, 48, 16, 90}, lines = {9, 96, 32, 50};
+    struct gemm_shape any = {9, 27, 40, 0, {0}}, halves = {9, 48, 16, 90, {0}};
+    struct gemm_shape lines = {9, 96, 32, 50, {0}};
     (void)state;
     for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
         const struct isa_ops *level = isa_level(level_names[l]);
@@ -311,6 +312,68 @@ static void test_cutting(void **state)
             check_cutting(ops, &any, 9, 1);
             check_cutting(ops, &halves, 16, 14);
             check_cutting(ops, &lines, 32, 1);
+        }
+    }
+}
+
+static int counts(const struct gemm_shape *s, int64_t m)
+{
+    int64_t line = m / s->pitch + s->lines.first;
+    return m % s->pitch < s->lines.line && line % s->lines.plane < s->lines.of_plane;
+}
+
+/* C of positions that count, and D where Y is zero at the others, are the same to the bit whether or not
+ * the lines are known. */
+static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s, int64_t m, uint64_t number)
+{
+    struct problem p = {.shape = *s, .m = m, .lda = s->k / 3, .ldy = s->n, .ldc = s->n};
+    struct gemm_shape plain = *s;
+    int64_t steps = (int64_t)s->n_segments * s->k;
+    problem_make(&p, ops, number);
+    plain.lines.line = 0;
+    void *packed = mem_alloc(NULL, ops->pack_bytes(s), 1);
+    void *scratch = mem_alloc(NULL, ops->weights_scratch(s, p.lda, m, p.reach), 1);
+    float *c[2] = {sentinels(m * s->n), sentinels(m * s->n)};
+    float *d[2] = {sentinels(steps * s->n), sentinels(steps * s->n)};
+    assert_true(packed && scratch);
+    for (int64_t i = 0; i < m; i++)
+        if (!counts(s, i))
+            memset((float *)p.y_in + i * s->n, 0, (size_t)s->n * sizeof(float));
+    ops->pack(packed, p.b, p.ldb, p.rows, s);
+    for (int i = 0; i < 2; i++) {
+        const struct gemm_shape *shape = i ? s : &plain;
+        ops->forward(c[i], s->n, p.a_in, p.lda, p.offset, packed, shape, m);
+        ops->weights(d[i], s->n, 0, p.a_in, p.lda, p.offset, p.y_in, p.ldy, shape, m, p.reach, scratch);
+    }
+    for (int64_t i = 0; i < m; i++)
+        if (counts(s, i))
+            assert_memory_equal(c[0] + i * s->n, c[1] + i * s->n, (size_t)s->n * sizeof(float));
+    assert_memory_equal(d[0], d[1], (size_t)(steps * s->n) * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        sentinels_check(c[i] + m * s->n, SENTINELS);
+        mem_free(c[i]);
+        mem_free(d[i]);
+    }
+    mem_free(packed);
+    mem_free(scratch);
+    problem_free(&p);
+}
+
+/* Lines of every length in planes of a few, from any line of a plane on, whole and cut off at the end. */
+static void test_borders(void **state)
+{
+    static const int columns[] = {7, 16, 32, 40};
+    (void)state;
+    for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
+        const struct isa_ops *level = isa_level(level_names[l]);
+        if (!level || !level->f32->by_lines)
+            continue;
+        for (int line = 1; line <= 19; line++) {
+            int of_plane = 1 + line % 4, first = line % (of_plane + 2), lines = 2 * (of_plane + 2);
+            struct gemm_shape s = {9, 12, columns[line % 4], line + 2, {line, of_plane, of_plane + 2, first}};
+            check_border(level->f32, &s, lines * s.pitch, 6000 + (uint64_t)line);
+            s.lines.first = 0;
+            check_border(level->f32, &s, (lines - 3) * s.pitch + line, 6100 + (uint64_t)line);
         }
     }
 }
@@ -351,10 +414,12 @@ static void test_turned(void **state)
     static const struct {
         struct gemm_shape s;
         int block, rows;
-    } cases[] = {{{9, 48, 16, 0}, 16, 432}, {{9, 48, 20, 0}, 16, 432}, {{9, 96, 32, 0}, 32, 864},
-                 {{3, 144, 33, 0}, 16, 432}, {{1, 32, 16, 0}, 1, 27},  {{1, 96, 7, 0}, 3, 81},
-                 {{1, 128, 40, 0}, 200, 128}, {{2, 27, 17, 0}, 9, 54}, {{9, 15, 48, 0}, 5, 135},
-                 {{9, 48, 5, 0}, 24, 430},   {{1, 1, 1, 0}, 1, 1},     {{1, 50, 32, 0}, 50, 50}};
+    } cases[] = {{{9, 48, 16, 0, {0}}, 16, 432},   {{9, 48, 20, 0, {0}}, 16, 432},
+                 {{9, 96, 32, 0, {0}}, 32, 864},   {{3, 144, 33, 0, {0}}, 16, 432},
+                 {{1, 32, 16, 0, {0}}, 1, 27},     {{1, 96, 7, 0, {0}}, 3, 81},
+                 {{1, 128, 40, 0, {0}}, 200, 128}, {{2, 27, 17, 0, {0}}, 9, 54},
+                 {{9, 15, 48, 0, {0}}, 5, 135},    {{9, 48, 5, 0, {0}}, 24, 430},
+                 {{1, 1, 1, 0, {0}}, 1, 1},        {{1, 50, 32, 0, {0}}, 50, 50}};
     (void)state;
     for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
         const struct isa_ops *level = isa_level(level_names[l]);
@@ -394,7 +459,7 @@ int main(void)
         cmocka_unit_test(test_levels),      cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_heights),     cmocka_unit_test(test_convolution),
         cmocka_unit_test(test_lines),       cmocka_unit_test(test_cutting),
-        cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_borders),     cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,12 @@ void conv_offsets(int64_t *offset, const struct side *a, const struct block *b)
     }
 }
 
+struct gemm_lines conv_lines(const struct conv *v, const struct side *a, const struct block *b)
+{
+    struct gemm_lines all = {0}, lines = {.line = (int)b->len, .of_plane = b->rows, .plane = b->rows + 2};
+    return v->gemm->by_lines && a->form == FORM_PADDED && conv_grid(a, b).row <= v->chunk ? lines : all;
+}
+
 /* ---- cutting ------------------------------------------------------------------------------------- */
 
 static int64_t block_bytes(const struct conv *v, const struct block *b, int backward)

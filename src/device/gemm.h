@@ -24,6 +24,11 @@ struct gemm_shape {
     int n;                         /* columns of B, C, D, Y */
     int pitch;                     /* forward: positions from one line of the grid to the next, 0 if
                                       unknown. The order of the work may follow it, no bit does. */
+    struct gemm_lines {            /* where not all positions count, for a table that has by_lines: */
+        int line;                  /* those of a line that do, from its first on; 0: all of all lines */
+        int of_plane, plane;       /* lines of a plane that do; lines from plane to plane */
+        int first;                 /* position 0 begins this line of a plane */
+    } lines;
 };
 
 /* B as a matrix that lies in memory by columns, in blocks of rows, each before the last one:
@@ -42,6 +47,8 @@ struct gemm_turned {
 struct gemm_ops {
     const char *name;              /* "avx512 f32", "amx bf16", "portable f32" */
     int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
+    int by_lines;                  /* 1: where gemm_shape has lines, forward leaves C of what does not count
+                                      as it is (or makes it), and weights passes it over: Y is zero there */
 
     /* Size of B once packed, bytes, and the packing from float. Row r = s*k + k of B is at b + r*ldb;
      * rows from `rows` on do not exist and are zero. To share the columns of a deep layer between
