@@ -6,6 +6,7 @@
  * survive; D starts with numbers of its own that must still be in the sum, or that must not.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/rng.h"
 #include "device/isa/levels.h"
@@ -126,13 +127,19 @@ static void nmse_check(const struct nmse *e, const struct problem *p, const stru
                   e->error / e->square);
 }
 
+/* Room for a packed B: aligned as devices align it. */
+static void *packed_new(const struct gemm_ops *ops, const struct gemm_shape *s)
+{
+    void *p = aligned_alloc(64, (ops->pack_bytes(s) + 63) / 64 * 64);
+    assert_non_null(p);
+    return p;
+}
+
 static void check_forward(const struct problem *p, const struct gemm_ops *ops)
 {
     const struct gemm_shape *s = &p->shape;
-    size_t bytes = ops->pack_bytes(s);
-    void *packed = mem_alloc(NULL, bytes, 1);
-    assert_non_null(packed);
-    ops->pack(packed, p->b, p->ldb, p->rows, s);
+    void *packed = packed_new(ops, s);
+    ops->pack(packed, p->b, p->ldb, p->rows, s, NULL);
     float *c = sentinels(p->m * p->ldc);
     ops->forward(c, p->ldc, p->a_in, p->lda, p->offset, packed, s, p->m);
     struct nmse e = {0, 0};
@@ -149,7 +156,7 @@ static void check_forward(const struct problem *p, const struct gemm_ops *ops)
     sentinels_check(c + p->m * p->ldc, SENTINELS);
     nmse_check(&e, p, ops, "forward");
     mem_free(c);
-    mem_free(packed);
+    free(packed);
 }
 
 /* Added to numbers of its own, or over numbers that are none. */
@@ -285,16 +292,15 @@ static void check_cutting(const struct gemm_ops *ops, const struct gemm_shape *s
 {
     struct problem p = {.shape = *s, .m = 211, .lda = lda, .ldy = s->n, .ldc = s->n};
     problem_make(&p, ops, 3000);
-    void *packed = mem_alloc(NULL, ops->pack_bytes(s), 1);
+    void *packed = packed_new(ops, s);
     float *whole = sentinels(p.m * s->n), *part = sentinels(p.m * s->n);
-    assert_non_null(packed);
-    ops->pack(packed, p.b, p.ldb, p.rows, s);
+    ops->pack(packed, p.b, p.ldb, p.rows, s, NULL);
     ops->forward(whole, s->n, p.a_in, lda, p.offset, packed, s, p.m);
     cut_rows(part, &p, ops, packed, step);
     assert_memory_equal(whole, part, (size_t)(p.m * s->n) * sizeof *whole);
     mem_free(whole);
     mem_free(part);
-    mem_free(packed);
+    free(packed);
     problem_free(&p);
 }
 
@@ -331,15 +337,15 @@ static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s,
     int64_t steps = (int64_t)s->n_segments * s->k;
     problem_make(&p, ops, number);
     plain.lines.line = 0;
-    void *packed = mem_alloc(NULL, ops->pack_bytes(s), 1);
+    void *packed = packed_new(ops, s);
     void *scratch = mem_alloc(NULL, ops->weights_scratch(s, p.lda, m, p.reach), 1);
     float *c[2] = {sentinels(m * s->n), sentinels(m * s->n)};
     float *d[2] = {sentinels(steps * s->n), sentinels(steps * s->n)};
-    assert_true(packed && scratch);
+    assert_non_null(scratch);
     for (int64_t i = 0; i < m; i++)
         if (!counts(s, i))
             memset((float *)p.y_in + i * s->n, 0, (size_t)s->n * sizeof(float));
-    ops->pack(packed, p.b, p.ldb, p.rows, s);
+    ops->pack(packed, p.b, p.ldb, p.rows, s, NULL);
     for (int i = 0; i < 2; i++) {
         const struct gemm_shape *shape = i ? s : &plain;
         ops->forward(c[i], s->n, p.a_in, p.lda, p.offset, packed, shape, m);
@@ -354,7 +360,7 @@ static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s,
         mem_free(c[i]);
         mem_free(d[i]);
     }
-    mem_free(packed);
+    free(packed);
     mem_free(scratch);
     problem_free(&p);
 }
@@ -378,6 +384,24 @@ static void test_borders(void **state)
     }
 }
 
+/* Parts give the bytes that all at once gives. */
+static void check_parts(const struct gemm_ops *ops, const struct gemm_shape *s, const float *plain,
+                        const struct gemm_turned *t, const char *want)
+{
+    int64_t all = (int64_t)s->n_segments * s->k;
+    char *got[2] = {packed_new(ops, s), packed_new(ops, s)};
+    for (int64_t row = all - GEMM_PART; row >= 0; row -= GEMM_PART)
+        for (int col = 0; col < s->n; col += GEMM_PART) {
+            struct gemm_part part = {row, row + GEMM_PART, col, col + GEMM_PART};
+            ops->pack(got[0], plain, s->n, all, s, &part);
+            ops->pack_turned(got[1], t, s, &part);
+        }
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(want, got[i], ops->pack_bytes(s));
+        free(got[i]);
+    }
+}
+
 /* B by columns gives the bytes that the same B by rows gives. */
 static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s, int64_t block,
                          int64_t rows, uint64_t number)
@@ -389,8 +413,7 @@ static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s,
     float *from = numbers(&r, blocks * t.stride, blocks * t.stride, 0);
     float *plain = numbers(&r, rows * s->n, rows * s->n, 0);
     size_t bytes = ops->pack_bytes(s);
-    char *want = mem_alloc(NULL, bytes, 1), *got = mem_alloc(NULL, bytes, 1);
-    assert_true(want && got);
+    char *want = packed_new(ops, s), *got = packed_new(ops, s);
     t.b = from + (blocks - 1) * t.stride;
     for (int64_t i = 0; i < rows * s->n; i++) {
         int64_t row = i / s->n;
@@ -400,13 +423,15 @@ static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s,
         t.rows = 0;
     memset(want, 1, bytes);
     memset(got, 2, bytes);
-    ops->pack(want, plain, s->n, rows, s);
-    ops->pack_turned(got, &t, s);
+    ops->pack(want, plain, s->n, rows, s, NULL);
+    ops->pack_turned(got, &t, s, NULL);
     assert_memory_equal(want, got, bytes);
+    if (rows == all && s->k % GEMM_PART == 0 && s->n % GEMM_PART == 0)
+        check_parts(ops, s, plain, &t, want);
     mem_free(from);
     mem_free(plain);
-    mem_free(want);
-    mem_free(got);
+    free(want);
+    free(got);
 }
 
 static void test_turned(void **state)
@@ -419,7 +444,8 @@ static void test_turned(void **state)
                  {{1, 32, 16, 0, {0}}, 1, 27},     {{1, 96, 7, 0, {0}}, 3, 81},
                  {{1, 128, 40, 0, {0}}, 200, 128}, {{2, 27, 17, 0, {0}}, 9, 54},
                  {{9, 15, 48, 0, {0}}, 5, 135},    {{9, 48, 5, 0, {0}}, 24, 430},
-                 {{1, 1, 1, 0, {0}}, 1, 1},        {{1, 50, 32, 0, {0}}, 50, 50}};
+                 {{1, 1, 1, 0, {0}}, 1, 1},        {{1, 50, 32, 0, {0}}, 50, 50},
+                 {{3, 96, 64, 0, {0}}, 32, 288},   {{1, 64, 96, 0, {0}}, 64, 64}};
     (void)state;
     for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
         const struct isa_ops *level = isa_level(level_names[l]);

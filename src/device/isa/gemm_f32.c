@@ -264,16 +264,22 @@ static size_t pack_bytes(const struct gemm_shape *s)
     return (size_t)s->n_segments * (size_t)s->k * padded(s->n) * sizeof(float);
 }
 
-static void pack(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s)
+static struct gemm_part part_or_all(const struct gemm_part *part, const struct gemm_shape *s)
 {
-    int64_t all = (int64_t)s->n_segments * s->k;
-    float *to = packed;
-    rows = rows < all ? rows : all;
-    for (int j = 0; j < s->n; j += 2 * LANES) {
+    return part ? *part : (struct gemm_part){0, (int64_t)s->n_segments * s->k, 0, s->n};
+}
+
+static void pack(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s,
+                 const struct gemm_part *part)
+{
+    struct gemm_part p = part_or_all(part, s);
+    int64_t all = (int64_t)s->n_segments * s->k, last = p.end < rows ? p.end : rows;
+    last = last > p.row ? last : p.row;
+    for (int j = p.col; j < p.col_end; j += 2 * LANES) {
         int width = panel_vectors(s->n - j) * LANES;
-        to = pack_rows(to, width, b + j, ldb, rows, s->n - j);
-        memset(to, 0, (size_t)((all - rows) * width) * sizeof *to);
-        to += (all - rows) * width;
+        float *to = (float *)packed + j * all + p.row * width;
+        to = pack_rows(to, width, b + p.row * ldb + j, ldb, last - p.row, s->n - j);
+        memset(to, 0, (size_t)((p.end - last) * width) * sizeof *to);
     }
 }
 
@@ -307,16 +313,18 @@ static void turn_rows(float *to, int width, const float *from, int64_t ld, int64
     }
 }
 
-static void pack_turned(void *packed, const struct gemm_turned *t, const struct gemm_shape *s)
+static void pack_turned(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
+                        const struct gemm_part *part)
 {
-    int64_t all = (int64_t)s->n_segments * s->k, rows = t->rows && t->rows < all ? t->rows : all;
-    float *to = packed;
-    for (int j = 0; j < s->n; j += 2 * LANES) {
+    struct gemm_part p = part_or_all(part, s);
+    int64_t all = (int64_t)s->n_segments * s->k, rows = t->rows && t->rows < p.end ? t->rows : p.end;
+    for (int j = p.col; j < p.col_end; j += 2 * LANES) {
         int width = panel_vectors(s->n - j) * LANES, valid = s->n - j < width ? s->n - j : width;
-        for (int64_t r = 0, run; r < all; r += run, to += run * width) {
+        float *to = (float *)packed + j * all + p.row * width;
+        for (int64_t r = p.row, run; r < p.end; r += run, to += run * width) {
             const float *from = t->b + j * t->ld + r % t->block - r / t->block * t->stride;
             run = t->block - r % t->block < RUN ? t->block - r % t->block : RUN;
-            run = r < rows && rows - r < run ? rows - r : all - r < run ? all - r : run;
+            run = r < rows && rows - r < run ? rows - r : p.end - r < run ? p.end - r : run;
             if (r >= rows || valid < width)
                 memset(to, 0, (size_t)(run * width) * sizeof *to);
             if (r < rows)
