@@ -6,6 +6,7 @@
  * survive; D starts with numbers of its own that must still be in the sum, or that must not.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/rng.h"
 #include "device/isa/levels.h"
@@ -126,13 +127,19 @@ static void nmse_check(const struct nmse *e, const struct problem *p, const stru
                   e->error / e->square);
 }
 
+/* Room for a packed B: aligned as devices align it. */
+static void *packed_new(const struct gemm_ops *ops, const struct gemm_shape *s)
+{
+    void *p = aligned_alloc(64, (ops->pack_bytes(s) + 63) / 64 * 64);
+    assert_non_null(p);
+    return p;
+}
+
 static void check_forward(const struct problem *p, const struct gemm_ops *ops)
 {
     const struct gemm_shape *s = &p->shape;
-    size_t bytes = ops->pack_bytes(s);
-    void *packed = mem_alloc(NULL, bytes, 1);
-    assert_non_null(packed);
-    ops->pack(packed, p->b, p->ldb, p->rows, s);
+    void *packed = packed_new(ops, s);
+    ops->pack(packed, p->b, p->ldb, p->rows, s, NULL);
     float *c = sentinels(p->m * p->ldc);
     ops->forward(c, p->ldc, p->a_in, p->lda, p->offset, packed, s, p->m);
     struct nmse e = {0, 0};
@@ -149,7 +156,7 @@ static void check_forward(const struct problem *p, const struct gemm_ops *ops)
     sentinels_check(c + p->m * p->ldc, SENTINELS);
     nmse_check(&e, p, ops, "forward");
     mem_free(c);
-    mem_free(packed);
+    free(packed);
 }
 
 /* Added to numbers of its own, or over numbers that are none. */
@@ -285,22 +292,22 @@ static void check_cutting(const struct gemm_ops *ops, const struct gemm_shape *s
 {
     struct problem p = {.shape = *s, .m = 211, .lda = lda, .ldy = s->n, .ldc = s->n};
     problem_make(&p, ops, 3000);
-    void *packed = mem_alloc(NULL, ops->pack_bytes(s), 1);
+    void *packed = packed_new(ops, s);
     float *whole = sentinels(p.m * s->n), *part = sentinels(p.m * s->n);
-    assert_non_null(packed);
-    ops->pack(packed, p.b, p.ldb, p.rows, s);
+    ops->pack(packed, p.b, p.ldb, p.rows, s, NULL);
     ops->forward(whole, s->n, p.a_in, lda, p.offset, packed, s, p.m);
     cut_rows(part, &p, ops, packed, step);
     assert_memory_equal(whole, part, (size_t)(p.m * s->n) * sizeof *whole);
     mem_free(whole);
     mem_free(part);
-    mem_free(packed);
+    free(packed);
     problem_free(&p);
 }
 
 static void test_cutting(void **state)
 {
-    struct gemm_shape any = {9, 27, 40, 0}, halves = {9, 48, 16, 90}, lines = {9, 96, 32, 50};
+    struct gemm_shape any = {9, 27, 40, 0, {0}}, halves = {9, 48, 16, 90, {0}};
+    struct gemm_shape lines = {9, 96, 32, 50, {0}};
     (void)state;
     for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
         const struct isa_ops *level = isa_level(level_names[l]);
@@ -315,6 +322,86 @@ static void test_cutting(void **state)
     }
 }
 
+static int counts(const struct gemm_shape *s, int64_t m)
+{
+    int64_t line = m / s->pitch + s->lines.first;
+    return m % s->pitch < s->lines.line && line % s->lines.plane < s->lines.of_plane;
+}
+
+/* C of positions that count, and D where Y is zero at the others, are the same to the bit whether or not
+ * the lines are known. */
+static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s, int64_t m, uint64_t number)
+{
+    struct problem p = {.shape = *s, .m = m, .lda = s->k / 3, .ldy = s->n, .ldc = s->n};
+    struct gemm_shape plain = *s;
+    int64_t steps = (int64_t)s->n_segments * s->k;
+    problem_make(&p, ops, number);
+    plain.lines.line = 0;
+    void *packed = packed_new(ops, s);
+    void *scratch = mem_alloc(NULL, ops->weights_scratch(s, p.lda, m, p.reach), 1);
+    float *c[2] = {sentinels(m * s->n), sentinels(m * s->n)};
+    float *d[2] = {sentinels(steps * s->n), sentinels(steps * s->n)};
+    assert_non_null(scratch);
+    for (int64_t i = 0; i < m; i++)
+        if (!counts(s, i))
+            memset((float *)p.y_in + i * s->n, 0, (size_t)s->n * sizeof(float));
+    ops->pack(packed, p.b, p.ldb, p.rows, s, NULL);
+    for (int i = 0; i < 2; i++) {
+        const struct gemm_shape *shape = i ? s : &plain;
+        ops->forward(c[i], s->n, p.a_in, p.lda, p.offset, packed, shape, m);
+        ops->weights(d[i], s->n, 0, p.a_in, p.lda, p.offset, p.y_in, p.ldy, shape, m, p.reach, scratch);
+    }
+    for (int64_t i = 0; i < m; i++)
+        if (counts(s, i))
+            assert_memory_equal(c[0] + i * s->n, c[1] + i * s->n, (size_t)s->n * sizeof(float));
+    assert_memory_equal(d[0], d[1], (size_t)(steps * s->n) * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        sentinels_check(c[i] + m * s->n, SENTINELS);
+        mem_free(c[i]);
+        mem_free(d[i]);
+    }
+    free(packed);
+    mem_free(scratch);
+    problem_free(&p);
+}
+
+/* Lines of every length in planes of a few, from any line of a plane on, whole and cut off at the end. */
+static void test_borders(void **state)
+{
+    static const int columns[] = {7, 16, 32, 40};
+    (void)state;
+    for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
+        const struct isa_ops *level = isa_level(level_names[l]);
+        if (!level || !level->f32->by_lines)
+            continue;
+        for (int line = 1; line <= 19; line++) {
+            int of_plane = 1 + line % 4, first = line % (of_plane + 2), lines = 2 * (of_plane + 2);
+            struct gemm_shape s = {9, 12, columns[line % 4], line + 2, {line, of_plane, of_plane + 2, first}};
+            check_border(level->f32, &s, lines * s.pitch, 6000 + (uint64_t)line);
+            s.lines.first = 0;
+            check_border(level->f32, &s, (lines - 3) * s.pitch + line, 6100 + (uint64_t)line);
+        }
+    }
+}
+
+/* Parts give the bytes that all at once gives. */
+static void check_parts(const struct gemm_ops *ops, const struct gemm_shape *s, const float *plain,
+                        const struct gemm_turned *t, const char *want)
+{
+    int64_t all = (int64_t)s->n_segments * s->k;
+    char *got[2] = {packed_new(ops, s), packed_new(ops, s)};
+    for (int64_t row = all - GEMM_PART; row >= 0; row -= GEMM_PART)
+        for (int col = 0; col < s->n; col += GEMM_PART) {
+            struct gemm_part part = {row, row + GEMM_PART, col, col + GEMM_PART};
+            ops->pack(got[0], plain, s->n, all, s, &part);
+            ops->pack_turned(got[1], t, s, &part);
+        }
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(want, got[i], ops->pack_bytes(s));
+        free(got[i]);
+    }
+}
+
 /* B by columns gives the bytes that the same B by rows gives. */
 static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s, int64_t block,
                          int64_t rows, uint64_t number)
@@ -326,8 +413,7 @@ static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s,
     float *from = numbers(&r, blocks * t.stride, blocks * t.stride, 0);
     float *plain = numbers(&r, rows * s->n, rows * s->n, 0);
     size_t bytes = ops->pack_bytes(s);
-    char *want = mem_alloc(NULL, bytes, 1), *got = mem_alloc(NULL, bytes, 1);
-    assert_true(want && got);
+    char *want = packed_new(ops, s), *got = packed_new(ops, s);
     t.b = from + (blocks - 1) * t.stride;
     for (int64_t i = 0; i < rows * s->n; i++) {
         int64_t row = i / s->n;
@@ -337,13 +423,15 @@ static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s,
         t.rows = 0;
     memset(want, 1, bytes);
     memset(got, 2, bytes);
-    ops->pack(want, plain, s->n, rows, s);
-    ops->pack_turned(got, &t, s);
+    ops->pack(want, plain, s->n, rows, s, NULL);
+    ops->pack_turned(got, &t, s, NULL);
     assert_memory_equal(want, got, bytes);
+    if (rows == all && s->k % GEMM_PART == 0 && s->n % GEMM_PART == 0)
+        check_parts(ops, s, plain, &t, want);
     mem_free(from);
     mem_free(plain);
-    mem_free(want);
-    mem_free(got);
+    free(want);
+    free(got);
 }
 
 static void test_turned(void **state)
@@ -351,10 +439,13 @@ static void test_turned(void **state)
     static const struct {
         struct gemm_shape s;
         int block, rows;
-    } cases[] = {{{9, 48, 16, 0}, 16, 432}, {{9, 48, 20, 0}, 16, 432}, {{9, 96, 32, 0}, 32, 864},
-                 {{3, 144, 33, 0}, 16, 432}, {{1, 32, 16, 0}, 1, 27},  {{1, 96, 7, 0}, 3, 81},
-                 {{1, 128, 40, 0}, 200, 128}, {{2, 27, 17, 0}, 9, 54}, {{9, 15, 48, 0}, 5, 135},
-                 {{9, 48, 5, 0}, 24, 430},   {{1, 1, 1, 0}, 1, 1},     {{1, 50, 32, 0}, 50, 50}};
+    } cases[] = {{{9, 48, 16, 0, {0}}, 16, 432},   {{9, 48, 20, 0, {0}}, 16, 432},
+                 {{9, 96, 32, 0, {0}}, 32, 864},   {{3, 144, 33, 0, {0}}, 16, 432},
+                 {{1, 32, 16, 0, {0}}, 1, 27},     {{1, 96, 7, 0, {0}}, 3, 81},
+                 {{1, 128, 40, 0, {0}}, 200, 128}, {{2, 27, 17, 0, {0}}, 9, 54},
+                 {{9, 15, 48, 0, {0}}, 5, 135},    {{9, 48, 5, 0, {0}}, 24, 430},
+                 {{1, 1, 1, 0, {0}}, 1, 1},        {{1, 50, 32, 0, {0}}, 50, 50},
+                 {{3, 96, 64, 0, {0}}, 32, 288},   {{1, 64, 96, 0, {0}}, 64, 64}};
     (void)state;
     for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
         const struct isa_ops *level = isa_level(level_names[l]);
@@ -394,7 +485,7 @@ int main(void)
         cmocka_unit_test(test_levels),      cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_heights),     cmocka_unit_test(test_convolution),
         cmocka_unit_test(test_lines),       cmocka_unit_test(test_cutting),
-        cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_borders),     cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,9 +166,14 @@ static void multiply(const struct conv *v, const struct product *p, char *scratc
     int64_t offset[GEMM_MAX_SEGMENTS];
     struct results s = {.v = v, .p = p, .to = to, .sums = sums, .b = b, .c = c,
                         .column = group * p->cols.per, .n = shape.n};
+    int64_t chunk = v->chunk;
     conv_offsets(offset, &p->a, b);
+    shape.lines = conv_lines(v, &p->a, b);
+    if (shape.lines.line)
+        chunk -= chunk % g.row;
     for (s.first = 0; s.first < g.m; s.first = s.end) {
-        s.end = s.first + v->chunk < g.m ? s.first + v->chunk : g.m;
+        s.end = s.first + chunk < g.m ? s.first + chunk : g.m;
+        shape.lines.first = (int)(s.first / g.row % (g.plane / g.row));
         v->gemm->forward(c, shape.n, a + s.first * p->a.ld * (int64_t)v->element, p->a.ld, offset,
                          p->packed + (size_t)group * p->packed_each, &shape, s.end - s.first);
         write_results(&s);
@@ -456,6 +461,8 @@ static void weights_unit(const struct backward_job *j, char *scratch, struct fil
     if (!j->dweight)
         return;
     conv_offsets(offset, a, &b);
+    shape.pitch = (int)conv_grid(a, &b).row;
+    shape.lines = conv_lines(v, a, &b);
     v->gemm->weights(to->d, to->ld, add, o.a, a->ld, offset, o.y + (size_t)first * v->element, o.ldy,
                      &shape, conv_grid(a, &b).m, conv_positions(a, &b) * a->ld,
                      scratch + v->at.gemm);

@@ -111,6 +111,8 @@ struct grid conv_grid(const struct side *a, const struct block *b);
 /* Positions that A occupies: with borders. */
 int64_t conv_positions(const struct side *a, const struct block *b);
 void conv_offsets(int64_t *offset, const struct side *a, const struct block *b);
+/* The positions that are no border, for a product that can leave out the others; else all. */
+struct gemm_lines conv_lines(const struct conv *v, const struct side *a, const struct block *b);
 
 struct cut conv_cut(const struct conv *v, int n, int backward);
 struct block conv_block(const struct cut *c, int i);

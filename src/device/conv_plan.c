@@ -92,6 +92,12 @@ void conv_offsets(int64_t *offset, const struct side *a, const struct block *b)
     }
 }
 
+struct gemm_lines conv_lines(const struct conv *v, const struct side *a, const struct block *b)
+{
+    struct gemm_lines all = {0}, lines = {.line = (int)b->len, .of_plane = b->rows, .plane = b->rows + 2};
+    return v->gemm->by_lines && a->form == FORM_PADDED && conv_grid(a, b).row <= v->chunk ? lines : all;
+}
+
 /* ---- cutting ------------------------------------------------------------------------------------- */
 
 static int64_t block_bytes(const struct conv *v, const struct block *b, int backward)
@@ -411,56 +417,4 @@ void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t 
     struct share s = {.cpu = cpu, .run = run, .arg = arg, .n = n, .chunk = chunk, .threads = threads,
                       .runs = runs};
     pool_run(cpu->base.pool, least(threads, (n + chunk - 1) / chunk), share_slot, &s);
-}
-
-/* ---- weights --------------------------------------------------------------------------------------- */
-
-static int pack_groups(const struct conv *v)
-{
-    return v->forward.cols.groups + (v->data.packed ? v->data.cols.groups : 0);
-}
-
-static void pack_group(const struct conv *v, const struct product *p, int group, const float *weight)
-{
-    struct gemm_shape s = {.n_segments = p->a.n_segments, .k = p->a.k, .n = columns_of(&p->cols, group)};
-    char *to = p->packed + (size_t)group * p->packed_each;
-    int64_t first = group * p->cols.per, tap = (int64_t)v->minor * v->major;
-    if (!p->scatter && !p->mirrored) { /* row = (tap, minor), column = major */
-        v->gemm->pack(to, weight + first, v->major, v->taps * v->minor, &s);
-        return;
-    }
-    /* row = (mirrored tap, major), column = minor; or row = major, column = (tap, minor) */
-    struct gemm_turned t = {.b = weight + first * v->major, .ld = v->major, .block = v->major};
-    if (p->mirrored) {
-        t.b += (v->taps - 1) * tap;
-        t.stride = tap;
-        t.rows = (int64_t)v->taps * v->major;
-    }
-    v->gemm->pack_turned(to, &t, &s);
-}
-
-/* Units are the groups of columns of all convolutions, one after the other. */
-static void pack_units(void *arg, char *scratch, int64_t first, int64_t end)
-{
-    (void)scratch;
-    for (int64_t i = first; i < end; i++) {
-        const struct conv_weight *w = arg;
-        int64_t group = i;
-        for (; group >= pack_groups(w->conv); w++)
-            group -= pack_groups(w->conv);
-        const struct conv *v = w->conv;
-        int of_data = group >= v->forward.cols.groups;
-        pack_group(v, of_data ? &v->data : &v->forward,
-                   (int)group - (of_data ? v->forward.cols.groups : 0), w->weight);
-    }
-}
-
-void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n)
-{
-    int64_t units = 0;
-    if (dev->error.code)
-        return;
-    for (int i = 0; i < n; i++)
-        units += pack_groups(list[i].conv);
-    conv_share(cpu_of(dev), pack_units, (void *)(uintptr_t)list, units, 1, 0);
 }

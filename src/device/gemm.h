@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 
-enum { GEMM_MAX_SEGMENTS = 32, GEMM_SLACK = 128 };
+enum { GEMM_MAX_SEGMENTS = 32, GEMM_SLACK = 128, GEMM_PART = 32 };
 
 struct gemm_shape {
     int n_segments;
@@ -24,6 +24,11 @@ struct gemm_shape {
     int n;                         /* columns of B, C, D, Y */
     int pitch;                     /* forward: positions from one line of the grid to the next, 0 if
                                       unknown. The order of the work may follow it, no bit does. */
+    struct gemm_lines {            /* where not all positions count, for a table that has by_lines: */
+        int line;                  /* those of a line that do, from its first on; 0: all of all lines */
+        int of_plane, plane;       /* lines of a plane that do; lines from plane to plane */
+        int first;                 /* position 0 begins this line of a plane */
+    } lines;
 };
 
 /* B as a matrix that lies in memory by columns, in blocks of rows, each before the last one:
@@ -39,17 +44,28 @@ struct gemm_turned {
     int64_t rows;                  /* those from here on do not exist and are zero; 0: all exist */
 };
 
+/* A part of B for packing by itself: rows [row, end) of columns [col, col_end). Where it is not all of B, the
+ * segments' k, the rows and the columns it begins and ends at are multiples of GEMM_PART. */
+struct gemm_part {
+    int64_t row, end;
+    int col, col_end;
+};
+
 struct gemm_ops {
     const char *name;              /* "avx512 f32", "amx bf16", "portable f32" */
     int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
+    int by_lines;                  /* 1: where gemm_shape has lines, forward leaves C of what does not count
+                                      as it is (or makes it), and weights passes it over: Y is zero there */
 
-    /* Size of B once packed, bytes, and the packing from float. Row r = s*k + k of B is at b + r*ldb;
-     * rows from `rows` on do not exist and are zero. To share the columns of a deep layer between
-     * threads, the caller packs blocks of columns one by one. pack_turned gives the same bytes for the
-     * same B. */
+    /* Size of B once packed, bytes, and the packing from float, to an address aligned to 64. Row r = s*k + k
+     * of B is at b + r*ldb; rows from `rows` on do not exist and are zero. pack_turned gives the same bytes
+     * for the same B. Both make the bytes of one part, so that a thread packs what it has just read; `part`
+     * NULL: of all. */
     size_t (*pack_bytes)(const struct gemm_shape *s);
-    void (*pack)(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s);
-    void (*pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s);
+    void (*pack)(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s,
+                 const struct gemm_part *part);
+    void (*pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
+                        const struct gemm_part *part);
 
     /* C rows m in [0, m_count), all n columns (ldc >= n). Overwrites C. */
     void (*forward)(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,

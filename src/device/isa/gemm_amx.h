@@ -86,9 +86,9 @@ void ISA(gemm_amx_weights)(float *d, int64_t ldd, int add, const void *a, int64_
 /* gemm_amx_pack.c: struct gemm_ops' pack and pack_turned, and how the packed B is laid out. */
 size_t ISA(gemm_amx_pack_bytes)(const struct gemm_shape *s);
 void ISA(gemm_amx_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
-                        const struct gemm_shape *s);
-void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t,
-                               const struct gemm_shape *s);
+                        const struct gemm_shape *s, const struct gemm_part *part);
+void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
+                               const struct gemm_part *part);
 
 /* Steps of 32 k in one segment; the last may be filled up with zeros. */
 static inline int steps_of(const struct gemm_shape *s)

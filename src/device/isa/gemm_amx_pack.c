@@ -8,6 +8,10 @@
  * is used once here, so what counts is that memory is read in long runs and asked for ahead of time.
  * Rows of B make a tile by interleaving two and two. A B that lies by columns makes one by
  * transposition: 16 columns give 16 vectors of 32 k, which are 16 x 16 pairs.
+ *
+ * Tiles are written past the caches: a line that is written whole need not be read first, and
+ * products find it no later. Other threads may read them after the pool's next barrier, which is atomic: an
+ * instruction with LOCK waits for such writes too.
  */
 #include "device/isa/gemm_amx.h"
 
@@ -35,27 +39,37 @@ static struct tile_place place_tile(const struct gemm_shape *s, int64_t rows, in
     return at;
 }
 
-/* All tiles in their order. */
-static void pack_tiles(uint16_t *to, const struct gemm_shape *s, int64_t rows, make_tile *make,
-                       const void *from)
+/* Tiles of a part, or all, in their order. */
+static void pack_tiles(uint16_t *packed, const struct gemm_shape *s, int64_t rows,
+                       const struct gemm_part *part, make_tile *make, const void *from)
 {
     int halves = has_halves(s), all = s->n_segments * steps_of(s);
     int cols = halves ? TILE_COLS : 2 * TILE_COLS; /* made side by side */
+    int first = part ? (int)(part->row / TILE_K) : 0, end = part ? (int)(part->end / TILE_K) : all;
+    int j = part ? part->col : 0, last = part ? part->col_end : s->n;
 
-    for (int j = 0; j < s->n; j += cols)
-        for (int moved = 0; moved <= halves * TILE_K / 2; moved += TILE_K / 2)
-            for (int step = 0; step < all; step++)
-                for (int col = j; col < s->n && col < j + cols; col += TILE_COLS) {
-                    struct tile_place at = place_tile(s, rows, step, col, moved);
-                    make(to, from, &at, column_mask(s->n - col));
-                    to += TILE_SIZE;
+    for (; j < last; j += cols)
+        for (int half = 0; half <= halves; half++) {
+            int tiles = s->n - j > TILE_COLS ? cols / TILE_COLS : 1;
+            uint16_t *to = packed + (j / TILE_COLS * (1 + halves) + half) * all * TILE_SIZE +
+                           first * tiles * TILE_SIZE;
+            for (int step = first; step < end; step++)
+                for (int t = 0; t < tiles; t++, to += TILE_SIZE) {
+                    struct tile_place at = place_tile(s, rows, step, j + t * TILE_COLS, half * TILE_K / 2);
+                    make(to, from, &at, column_mask(s->n - at.col));
                 }
+        }
 }
 
 size_t ISA(gemm_amx_pack_bytes)(const struct gemm_shape *s)
 {
     return (size_t)s->n_segments * (size_t)steps_of(s) * (has_halves(s) ? 2 : 1) *
            (size_t)((s->n + TILE_COLS - 1) / TILE_COLS) * TILE_SIZE * 2;
+}
+
+static void put_row(uint16_t *tile, int row, __m512i pairs)
+{
+    _mm512_stream_si512((void *)(tile + row * TILE_K), pairs);
 }
 
 /* ---- B by rows ------------------------------------------------------------------------------ */
@@ -85,16 +99,16 @@ static void plain_tile(uint16_t *to, const void *from, const struct tile_place *
             first = load_rounded(b, columns);
         if (k + 1 >= at->lo && k + 1 < at->hi)
             second = load_rounded(b + p->ld, columns);
-        _mm512_storeu_si512(to + k * TILE_COLS, interleave(first, second));
+        put_row(to, k / 2, interleave(first, second));
     }
 }
 
 void ISA(gemm_amx_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
-                        const struct gemm_shape *s)
+                        const struct gemm_shape *s, const struct gemm_part *part)
 {
     struct plain p = { b, ldb };
 
-    pack_tiles(packed, s, rows, plain_tile, &p);
+    pack_tiles(packed, s, rows, part, plain_tile, &p);
 }
 
 /* ---- B by columns --------------------------------------------------------------------------- */
@@ -132,8 +146,8 @@ static void transpose_pairs(uint16_t *to, __m512i *r)
         p[12 + h] = _mm512_shuffle_i32x4(r[8 + h], r[12 + h], 0xdd);
     }
     for (int h = 0; h < 8; h++) {
-        _mm512_storeu_si512(to + h * TILE_K, _mm512_shuffle_i32x4(p[h], p[8 + h], 0x88));
-        _mm512_storeu_si512(to + (8 + h) * TILE_K, _mm512_shuffle_i32x4(p[h], p[8 + h], 0xdd));
+        put_row(to, h, _mm512_shuffle_i32x4(p[h], p[8 + h], 0x88));
+        put_row(to, 8 + h, _mm512_shuffle_i32x4(p[h], p[8 + h], 0xdd));
     }
 }
 
@@ -186,8 +200,9 @@ static void turned_tile(uint16_t *to, const void *from, const struct tile_place 
     transpose_pairs(to, r);
 }
 
-void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s)
+void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
+                               const struct gemm_part *part)
 {
-    pack_tiles(packed, s, t->rows ? t->rows : (int64_t)s->n_segments * s->k, turned_tile, t);
+    pack_tiles(packed, s, t->rows ? t->rows : (int64_t)s->n_segments * s->k, part, turned_tile, t);
 }
 #endif

@@ -15,6 +15,9 @@
  * change of the weights, Y once per product. Panels are 2 vectors wide, the last one 1 or 2;
  * columns beyond n are zero there and never leave the block. Every sum runs over its steps in
  * order, however rows are cut into blocks: a result depends on the operands alone.
+ *
+ * Voxels are walked line by line, so what lies between the lines of a block with a border costs
+ * nothing: of lines of 8 in planes of 8 that would be 36 positions of 100.
  */
 #include "device/gemm.h"
 #include "device/isa/isa.h"
@@ -51,15 +54,34 @@ enum { BLOCK = 4 * GROUPS };
 
 /* ---- the block ------------------------------------------------------------------------------ */
 
+/* Where the voxels are that count: in lines. */
+struct lines {
+    int64_t line, pitch;   /* voxels of a line; from line to line */
+    int of_plane, plane;   /* lines of a plane; from plane to plane */
+    int64_t n;             /* lines in all */
+    int64_t begin;         /* the line at hand: its first voxel, and which of its plane it is */
+    int number;
+};
+
+static inline void next_line(struct lines *l)
+{
+    do {
+        l->begin += l->pitch;
+        l->number = l->number + 1 < l->plane ? l->number + 1 : 0;
+    } while (l->number >= l->of_plane);
+}
+
 struct walk {
     const float *a;
     int64_t lda;
-    const int64_t *offset; /* in a: of each segment (forward), of each group of rows (weights) */
-    int n_segments;        /* forward */
-    int64_t steps;         /* in a segment, or voxels */
-    const float *b;        /* panel: V vectors a step, segments one after the other */
-    float *out;            /* R rows of V vectors, ld_out apart */
-    int64_t ld_out;
+    const int64_t *offset; /* forward: of each segment in a */
+    int n_segments;
+    int64_t steps;         /* forward: in a segment */
+    struct lines lines;
+    const float *b;        /* panel: V vectors a step, segments or lines one after the other */
+    int64_t begin[GROUPS]; /* in a: of each group of rows */
+    float *to[GROUPS];     /* results of each group of rows, V vectors a row, ld_to apart */
+    int64_t ld_to;
 };
 
 /* Where rows begin. A group of 4 / V rows has a pointer of its own and the rest of it is reached by
@@ -91,12 +113,13 @@ INLINE void begin(vec *sum, int R, int V)
 
 INLINE void end(const struct walk *t, const vec *sum, int R, int V)
 {
+    const int unit = 4 / V;
     UNROLL
     for (int i = 0; i < R * V; i++)
-        *(vec *)(t->out + i / V * t->ld_out + i % V * LANES) = sum[i];
+        *(vec *)(t->to[i / V / unit] + i / V % unit * t->ld_to + i % V * LANES) = sum[i];
 }
 
-/* The block of the forward product: consecutive voxels, all segments. */
+/* The block of the forward product: groups of voxels from anywhere, all segments. */
 INLINE void forward_block(const struct walk *t, int R, int V)
 {
     const int unit = 4 / V, groups = (R + unit - 1) / unit;
@@ -107,7 +130,7 @@ INLINE void forward_block(const struct walk *t, int R, int V)
     for (int s = 0; s < t->n_segments; s++) {
         UNROLL
         for (int g = 0; g < groups; g++)
-            w.group[g] = t->a + t->offset[s] + g * unit * t->lda;
+            w.group[g] = t->a + t->offset[s] + t->begin[g];
         for (int64_t i = 0; i < t->steps; i++, b += V * LANES)
             step(sum, &w, i, b, R, V);
     }
@@ -120,13 +143,15 @@ INLINE void weights_block(const struct walk *t, int R, int V)
     const int unit = 4 / V, groups = (R + unit - 1) / unit;
     vec sum[BLOCK];
     struct rows w = {.apart = 1};
+    struct lines l = t->lines;
     const float *b = t->b;
     begin(sum, R, V);
     UNROLL
     for (int g = 0; g < groups; g++)
-        w.group[g] = t->a + t->offset[g];
-    for (int64_t i = 0; i < t->steps; i++, b += V * LANES)
-        step(sum, &w, i * t->lda, b, R, V);
+        w.group[g] = t->a + t->begin[g];
+    for (; l.n > 0; l.n--, next_line(&l))
+        for (int64_t i = 0; i < l.line; i++, b += V * LANES)
+            step(sum, &w, (l.begin + i) * t->lda, b, R, V);
     end(t, sum, R, V);
 }
 
@@ -180,6 +205,23 @@ static int block_groups(int64_t left)
     return (int)((left + blocks - 1) / blocks);
 }
 
+/* Lines among m_count voxels; all are one line where all count, or where lines are shorter than `least`. */
+static struct lines find_lines(const struct gemm_shape *s, int64_t m_count, int least)
+{
+    const struct gemm_lines *g = &s->lines;
+    struct lines l = {.line = m_count, .pitch = m_count, .of_plane = 1, .plane = 1, .n = 1};
+    if (g->line == 0 || g->line < least)
+        return l;
+    l = (struct lines){.line = g->line, .pitch = s->pitch, .of_plane = g->of_plane, .plane = g->plane,
+                       .number = g->first};
+    if (l.number >= l.of_plane)
+        next_line(&l);
+    struct lines end = l;
+    for (; end.begin < m_count; next_line(&end))
+        l.n++;
+    return l;
+}
+
 /* Copies a vector of which only the first `valid` numbers are read; the others become zero. */
 static inline void copy_filled(float *to, const float *from, int valid)
 {
@@ -208,18 +250,13 @@ static inline void copy_valid(float *to, const float *from, int valid)
 #endif
 }
 
-/* rows x columns of the right operand, lying ld apart, as panels of `all` rows, the others zero. */
-static void pack_panels(float *to, const float *from, int64_t ld, int64_t rows, int64_t all, int columns)
+/* Rows of the right operand, lying ld apart, as rows of a panel; returns where they end. */
+static float *pack_rows(float *to, int width, const float *from, int64_t ld, int64_t rows, int valid)
 {
-    for (int j = 0; j < columns; j += 2 * LANES) {
-        int width = panel_vectors(columns - j) * LANES;
-        int valid = columns - j < width ? columns - j : width;
-        for (int64_t i = 0; i < rows; i++, to += width)
-            for (int l = 0; l < width; l += LANES)
-                copy_filled(to + l, from + i * ld + j + l, valid - l);
-        memset(to, 0, (size_t)((all - rows) * width) * sizeof *to);
-        to += (all - rows) * width;
-    }
+    for (int64_t i = 0; i < rows; i++, to += width)
+        for (int l = 0; l < width; l += LANES)
+            copy_filled(to + l, from + i * ld + l, valid - l);
+    return to;
 }
 
 static size_t pack_bytes(const struct gemm_shape *s)
@@ -227,10 +264,23 @@ static size_t pack_bytes(const struct gemm_shape *s)
     return (size_t)s->n_segments * (size_t)s->k * padded(s->n) * sizeof(float);
 }
 
-static void pack(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s)
+static struct gemm_part part_or_all(const struct gemm_part *part, const struct gemm_shape *s)
 {
-    int64_t all = (int64_t)s->n_segments * s->k;
-    pack_panels(packed, b, ldb, rows < all ? rows : all, all, s->n);
+    return part ? *part : (struct gemm_part){0, (int64_t)s->n_segments * s->k, 0, s->n};
+}
+
+static void pack(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s,
+                 const struct gemm_part *part)
+{
+    struct gemm_part p = part_or_all(part, s);
+    int64_t all = (int64_t)s->n_segments * s->k, last = p.end < rows ? p.end : rows;
+    last = last > p.row ? last : p.row;
+    for (int j = p.col; j < p.col_end; j += 2 * LANES) {
+        int width = panel_vectors(s->n - j) * LANES;
+        float *to = (float *)packed + j * all + p.row * width;
+        to = pack_rows(to, width, b + p.row * ldb + j, ldb, last - p.row, s->n - j);
+        memset(to, 0, (size_t)((p.end - last) * width) * sizeof *to);
+    }
 }
 
 /* Four by four of a panel. Four lanes are there at every level. */
@@ -263,16 +313,18 @@ static void turn_rows(float *to, int width, const float *from, int64_t ld, int64
     }
 }
 
-static void pack_turned(void *packed, const struct gemm_turned *t, const struct gemm_shape *s)
+static void pack_turned(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
+                        const struct gemm_part *part)
 {
-    int64_t all = (int64_t)s->n_segments * s->k, rows = t->rows && t->rows < all ? t->rows : all;
-    float *to = packed;
-    for (int j = 0; j < s->n; j += 2 * LANES) {
+    struct gemm_part p = part_or_all(part, s);
+    int64_t all = (int64_t)s->n_segments * s->k, rows = t->rows && t->rows < p.end ? t->rows : p.end;
+    for (int j = p.col; j < p.col_end; j += 2 * LANES) {
         int width = panel_vectors(s->n - j) * LANES, valid = s->n - j < width ? s->n - j : width;
-        for (int64_t r = 0, run; r < all; r += run, to += run * width) {
+        float *to = (float *)packed + j * all + p.row * width;
+        for (int64_t r = p.row, run; r < p.end; r += run, to += run * width) {
             const float *from = t->b + j * t->ld + r % t->block - r / t->block * t->stride;
             run = t->block - r % t->block < RUN ? t->block - r % t->block : RUN;
-            run = r < rows && rows - r < run ? rows - r : all - r < run ? all - r : run;
+            run = r < rows && rows - r < run ? rows - r : p.end - r < run ? p.end - r : run;
             if (r >= rows || valid < width)
                 memset(to, 0, (size_t)(run * width) * sizeof *to);
             if (r < rows)
@@ -283,41 +335,51 @@ static void pack_turned(void *packed, const struct gemm_turned *t, const struct 
 
 /* ---- forward -------------------------------------------------------------------------------- */
 
-/* One panel of C, `valid` columns of it. Where rows do not fill their last group the block begins
- * earlier: what it writes again are the same values. */
-static void forward_panel(struct walk *t, float *c, int64_t ldc, int64_t m_count, int V, int valid)
+/* Takes the next `unit` voxels of a line; the last of a line begin earlier, and what is made again are
+ * the same values. */
+static int64_t next_group(struct lines *l, int64_t *x, int unit)
 {
-    const float *a = t->a;
-    float tile[BLOCK * LANES];
-    int direct = valid == V * LANES, unit = 4 / V;
-    for (int64_t m = 0; m < m_count;) {
-        int groups = block_groups((m_count - m + unit - 1) / unit);
-        if (groups * unit > m_count)
-            groups--; /* 0: a single row */
-        int R = groups ? groups * unit : 1;
-        int64_t first = m + R <= m_count ? m : m_count - R;
-        t->a = a + first * t->lda;
-        t->out = direct ? c + first * ldc : tile;
-        t->ld_out = direct ? ldc : V * LANES;
-        forward_blocks[V - 1][groups](t);
-        for (int r = 0; r < R && !direct; r++)
-            for (int l = 0; l < valid; l += LANES)
-                copy_valid(c + (first + r) * ldc + l, tile + r * V * LANES + l, valid - l);
-        m = first + R;
+    int64_t at = l->begin + (*x + unit <= l->line ? *x : l->line - unit);
+    *x += unit;
+    if (*x >= l->line) {
+        *x = 0;
+        next_line(l);
     }
-    t->a = a;
+    return at;
+}
+
+/* One panel of C, `valid` columns of it; voxel by voxel if there are less than a group has. */
+static void forward_panel(struct walk *t, float *c, int64_t ldc, int V, int valid)
+{
+    float tile[BLOCK * LANES];
+    int64_t at[GROUPS], x = 0;
+    struct lines l = t->lines;
+    int direct = valid == V * LANES, single = l.line < 4 / V, unit = single ? 1 : 4 / V;
+    t->ld_to = direct ? ldc : V * LANES;
+    for (int64_t left = l.n * ((l.line + unit - 1) / unit), groups; left > 0; left -= groups) {
+        groups = single ? 1 : block_groups(left);
+        for (int64_t g = 0; g < groups; g++) {
+            at[g] = next_group(&l, &x, unit);
+            t->begin[g] = at[g] * t->lda;
+            t->to[g] = direct ? c + at[g] * ldc : tile + g * 4 * LANES;
+        }
+        forward_blocks[V - 1][single ? 0 : groups](t);
+        for (int64_t r = 0; r < groups * unit && !direct; r++)
+            for (int k = 0; k < valid; k += LANES)
+                copy_valid(c + (at[r / unit] + r % unit) * ldc + k, tile + r * V * LANES + k, valid - k);
+    }
 }
 
 static void forward(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,
                     const void *packed, const struct gemm_shape *s, int64_t m_count)
 {
     int64_t steps = (int64_t)s->n_segments * s->k;
-    struct walk t = {.a = a, .lda = lda, .offset = offset, .n_segments = s->n_segments};
-    t.steps = s->k;
+    struct walk t = {.a = a, .lda = lda, .offset = offset, .n_segments = s->n_segments, .steps = s->k};
+    t.lines = find_lines(s, m_count, 4);
     for (int j = 0; j < s->n; j += 2 * LANES) {
         int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
         t.b = (const float *)packed + j * steps;
-        forward_panel(&t, c + j, ldc, m_count, V, valid);
+        forward_panel(&t, c + j, ldc, V, valid);
     }
 }
 
@@ -327,7 +389,7 @@ static size_t weights_scratch(const struct gemm_shape *s, int64_t lda, int64_t m
                               int64_t reach)
 {
     (void)lda, (void)reach;
-    return (size_t)m_count * padded(s->n) * sizeof(float);
+    return (size_t)m_count * (size_t)(panel_vectors(s->n) * LANES) * sizeof(float);
 }
 
 /* Adds rows of a tile, V vectors wide with `valid` columns, to D, or puts them there. */
@@ -366,17 +428,16 @@ static void weights_panel(struct walk *t, const struct gradient *to_d, int j, co
                           const struct gemm_shape *s, int V, int valid)
 {
     float tile[BLOCK * LANES], *to[GROUPS], *d = to_d->d + j;
-    int64_t begins[GROUPS];
     int rows[GROUPS], unit = 4 / V, in_segment = (s->k + unit - 1) / unit;
-    t->offset = begins;
-    t->out = tile;
-    t->ld_out = V * LANES;
+    for (int g = 0; g < GROUPS; g++)
+        t->to[g] = tile + g * 4 * LANES;
+    t->ld_to = V * LANES;
     int k = 0; /* of the next group in its segment */
     for (int left = s->n_segments * in_segment, groups; left > 0; left -= groups) {
         groups = block_groups(left);
         for (int g = 0; g < groups; g++) {
             to[g] = d;
-            begins[g] = *offset + k;
+            t->begin[g] = *offset + k;
             rows[g] = s->k - k < unit ? s->k - k : unit;
             for (int r = 0; r < rows[g]; r++, d += to_d->ldd)
                 fetch_ahead(d, V);
@@ -395,12 +456,13 @@ static void weights(float *d, int64_t ldd, int add, const void *a, int64_t lda, 
                     int64_t reach, void *scratch)
 {
     struct gradient to = {d, ldd, add};
+    struct walk t = {.a = a, .lda = lda, .b = scratch, .lines = find_lines(s, m_count, 1)};
     (void)reach;
-    pack_panels(scratch, y, ldy, m_count, m_count, s->n);
-    struct walk t = {.a = a, .lda = lda, .steps = m_count};
     for (int j = 0; j < s->n; j += 2 * LANES) {
         int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
-        t.b = (const float *)scratch + j * m_count;
+        float *end = scratch;
+        for (struct lines l = t.lines; l.n > 0; l.n--, next_line(&l))
+            end = pack_rows(end, V * LANES, (const float *)y + l.begin * ldy + j, ldy, l.line, valid);
         weights_panel(&t, &to, j, offset, s, V, valid);
     }
 }
@@ -425,6 +487,7 @@ extern const struct gemm_ops ISA(gemm_f32_ops);
 const struct gemm_ops ISA(gemm_f32_ops) = {
     .name = TEXT(ISA_LEVEL) " f32",
     .element_bytes = sizeof(float),
+    .by_lines = 1,
     .pack_bytes = pack_bytes,
     .pack = pack,
     .pack_turned = pack_turned,
