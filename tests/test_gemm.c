@@ -217,7 +217,7 @@ static void test_shapes(void **state)
     uint64_t number = 0;
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
         for (size_t j = 0; j < sizeof ns / sizeof *ns; j++, number++) {
-            struct problem p = {.shape = {number % 2 ? 9 : 1, ks[i], ns[j], 0}};
+            struct problem p = {.shape = {number % 2 ? 9 : 1, ks[i], ns[j], 0, {0}}};
             p.m = 1 + (int64_t)(number * 37 % 60);
             p.lda = number % 3 == 0 ? ks[i] : number % 3 == 1 ? ks[i] + 5 : (ks[i] + 2) / 3;
             p.ldy = ns[j] + (number % 4 == 3 ? 3 : 0);
@@ -233,7 +233,7 @@ static void test_heights(void **state)
     static const int ns[] = {3, 16, 32, 48};
     (void)state;
     for (int m = 1; m <= 100; m++) {
-        struct problem p = {.shape = {m % 5 == 0 ? 9 : 1, 1 + m % 12, ns[m % 4], 0}};
+        struct problem p = {.shape = {m % 5 == 0 ? 9 : 1, 1 + m % 12, ns[m % 4], 0, {0}}};
         p.m = m;
         p.lda = p.shape.k;
         p.ldy = p.ldc = p.shape.n;
@@ -249,7 +249,7 @@ static void test_convolution(void **state)
     } layers[] = {{1, 16, 70}, {16, 16, 66}, {32, 32, 33}, {20, 256, 19}};
     (void)state;
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-        struct problem p = {.shape = {9, 3 * layers[i].c, layers[i].n, 0}};
+        struct problem p = {.shape = {9, 3 * layers[i].c, layers[i].n, 0, {0}}};
         p.m = layers[i].m;
         p.lda = layers[i].c;
         p.ldy = p.ldc = p.shape.n;
@@ -266,7 +266,8 @@ static void test_lines(void **state)
                  {9, 32, 40, 50, 64},  {2, 16, 16, 66, 3301}, {1, 40, 20, 66, 3300}};
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        struct problem p = {.shape = {grids[i].segments, 3 * grids[i].c, grids[i].n, grids[i].pitch}};
+        struct problem p = {.shape = {.n_segments = grids[i].segments, .k = 3 * grids[i].c,
+                                      .n = grids[i].n, .pitch = grids[i].pitch}};
         p.m = grids[i].m;
         p.lda = grids[i].c;
         p.ldy = p.ldc = p.shape.n;

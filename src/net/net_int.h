@@ -13,6 +13,7 @@
 #ifndef FALX_NET_INT_H
 #define FALX_NET_INT_H
 
+#include "device/conv.h"
 #include "net/net.h"
 
 enum {
@@ -111,8 +112,8 @@ struct net {
     double *sums;                 /* norm_sums_count(n, widest) */
     float *stage;                 /* (5, n, widest) floats on their way to or from the device */
     int64_t table_floats;
-    uint64_t packed;              /* version of the weights that were packed */
-    int packed_once;
+    struct conv_weight weights[NET_LAYERS];
+    struct packing packing;       /* of them */
 
     /* the pass at hand */
     struct tensor image;
