@@ -451,11 +451,11 @@ static void weights_panel(struct walk *t, const struct gradient *to_d, int j, co
     }
 }
 
-static void weights(float *d, int64_t ldd, int add, const void *a, int64_t lda, const int64_t *offset,
-                    const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
-                    int64_t reach, void *scratch)
+static void weights(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
+                    const int64_t *offset, const void *y, int64_t ldy, const struct gemm_shape *s,
+                    int64_t m_count, int64_t reach, void *scratch)
 {
-    struct gradient to = {d, ldd, add};
+    struct gradient to = {d, ldd, put == GEMM_ADD};
     struct walk t = {.a = a, .lda = lda, .b = scratch, .lines = find_lines(s, m_count, 1)};
     (void)reach;
     for (int j = 0; j < s->n; j += 2 * LANES) {
