@@ -92,7 +92,7 @@ static void problem_free(struct problem *p)
 
 static float *sentinels(int64_t count)
 {
-    float *p = mem_alloc(NULL, (size_t)count + SENTINELS, sizeof *p);
+    float *p = aligned_alloc(64, ((size_t)count + SENTINELS + 15) / 16 * 64);
     assert_non_null(p);
     for (int64_t i = 0; i < count + SENTINELS; i++)
         p[i] = SENTINEL;
@@ -155,22 +155,23 @@ static void check_forward(const struct problem *p, const struct gemm_ops *ops)
     }
     sentinels_check(c + p->m * p->ldc, SENTINELS);
     nmse_check(&e, p, ops, "forward");
-    mem_free(c);
+    free(c);
     free(packed);
 }
 
 /* Added to numbers of its own, or over numbers that are none. */
-static void check_weights(const struct problem *p, const struct gemm_ops *ops, int add)
+static void check_weights(const struct problem *p, const struct gemm_ops *ops, enum gemm_put put)
 {
     const struct gemm_shape *s = &p->shape;
     int64_t steps = (int64_t)s->n_segments * s->k;
+    int add = put == GEMM_ADD;
     void *scratch = mem_alloc(NULL, ops->weights_scratch(s, p->lda, p->m, p->reach), 1);
     float *d = sentinels(steps * p->ldd);
     assert_non_null(scratch);
     for (int64_t i = 0; i < steps; i++)
         for (int j = 0; j < s->n; j++)
             d[i * p->ldd + j] = add ? (float)((i + j) % 5 - 2) : NAN;
-    ops->weights(d, p->ldd, add, p->a_in, p->lda, p->offset, p->y_in, p->ldy, s, p->m, p->reach,
+    ops->weights(d, p->ldd, put, p->a_in, p->lda, p->offset, p->y_in, p->ldy, s, p->m, p->reach,
                  scratch);
     struct nmse e = {0, 0};
     for (int64_t i = 0; i < steps; i++) {
@@ -185,7 +186,7 @@ static void check_weights(const struct problem *p, const struct gemm_ops *ops, i
     }
     sentinels_check(d + steps * p->ldd, SENTINELS);
     nmse_check(&e, p, ops, add ? "weights added" : "weights");
-    mem_free(d);
+    free(d);
     mem_free(scratch);
 }
 
@@ -199,8 +200,9 @@ static void check_problem(struct problem *p, uint64_t number)
                 continue;
             problem_make(p, ops, number);
             check_forward(p, ops);
-            check_weights(p, ops, 0);
-            check_weights(p, ops, 1);
+            check_weights(p, ops, GEMM_OVER);
+            check_weights(p, ops, GEMM_ADD);
+            check_weights(p, ops, GEMM_FAR);
             problem_free(p);
         }
     }
@@ -217,7 +219,7 @@ static void test_shapes(void **state)
     uint64_t number = 0;
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
         for (size_t j = 0; j < sizeof ns / sizeof *ns; j++, number++) {
-            struct problem p = {.shape = {number % 2 ? 9 : 1, ks[i], ns[j], 0}};
+            struct problem p = {.shape = {number % 2 ? 9 : 1, ks[i], ns[j], 0, {0}}};
             p.m = 1 + (int64_t)(number * 37 % 60);
             p.lda = number % 3 == 0 ? ks[i] : number % 3 == 1 ? ks[i] + 5 : (ks[i] + 2) / 3;
             p.ldy = ns[j] + (number % 4 == 3 ? 3 : 0);
@@ -233,7 +235,7 @@ static void test_heights(void **state)
     static const int ns[] = {3, 16, 32, 48};
     (void)state;
     for (int m = 1; m <= 100; m++) {
-        struct problem p = {.shape = {m % 5 == 0 ? 9 : 1, 1 + m % 12, ns[m % 4], 0}};
+        struct problem p = {.shape = {m % 5 == 0 ? 9 : 1, 1 + m % 12, ns[m % 4], 0, {0}}};
         p.m = m;
         p.lda = p.shape.k;
         p.ldy = p.ldc = p.shape.n;
@@ -249,7 +251,7 @@ static void test_convolution(void **state)
     } layers[] = {{1, 16, 70}, {16, 16, 66}, {32, 32, 33}, {20, 256, 19}};
     (void)state;
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-        struct problem p = {.shape = {9, 3 * layers[i].c, layers[i].n, 0}};
+        struct problem p = {.shape = {9, 3 * layers[i].c, layers[i].n, 0, {0}}};
         p.m = layers[i].m;
         p.lda = layers[i].c;
         p.ldy = p.ldc = p.shape.n;
@@ -266,7 +268,8 @@ static void test_lines(void **state)
                  {9, 32, 40, 50, 64},  {2, 16, 16, 66, 3301}, {1, 40, 20, 66, 3300}};
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        struct problem p = {.shape = {grids[i].segments, 3 * grids[i].c, grids[i].n, grids[i].pitch}};
+        struct problem p = {.shape = {.n_segments = grids[i].segments, .k = 3 * grids[i].c,
+                                      .n = grids[i].n, .pitch = grids[i].pitch}};
         p.m = grids[i].m;
         p.lda = grids[i].c;
         p.ldy = p.ldc = p.shape.n;
@@ -298,8 +301,8 @@ static void check_cutting(const struct gemm_ops *ops, const struct gemm_shape *s
     ops->forward(whole, s->n, p.a_in, lda, p.offset, packed, s, p.m);
     cut_rows(part, &p, ops, packed, step);
     assert_memory_equal(whole, part, (size_t)(p.m * s->n) * sizeof *whole);
-    mem_free(whole);
-    mem_free(part);
+    free(whole);
+    free(part);
     free(packed);
     problem_free(&p);
 }
@@ -349,7 +352,8 @@ static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s,
     for (int i = 0; i < 2; i++) {
         const struct gemm_shape *shape = i ? s : &plain;
         ops->forward(c[i], s->n, p.a_in, p.lda, p.offset, packed, shape, m);
-        ops->weights(d[i], s->n, 0, p.a_in, p.lda, p.offset, p.y_in, p.ldy, shape, m, p.reach, scratch);
+        ops->weights(d[i], s->n, GEMM_OVER, p.a_in, p.lda, p.offset, p.y_in, p.ldy, shape, m, p.reach,
+                     scratch);
     }
     for (int64_t i = 0; i < m; i++)
         if (counts(s, i))
@@ -357,8 +361,8 @@ static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s,
     assert_memory_equal(d[0], d[1], (size_t)(steps * s->n) * sizeof(float));
     for (int i = 0; i < 2; i++) {
         sentinels_check(c[i] + m * s->n, SENTINELS);
-        mem_free(c[i]);
-        mem_free(d[i]);
+        free(c[i]);
+        free(d[i]);
     }
     free(packed);
     mem_free(scratch);

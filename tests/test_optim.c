@@ -222,6 +222,91 @@ static void averages(void **state)
     device_close(dev);
 }
 
+/* ---- packed along -------------------------------------------------------------------------------- */
+
+/* Layers with and without whole runs of weights, every kind of convolution. */
+static void define_wide(struct builder *b, const struct net_definition *self)
+{
+    int x = net_input(b, self->channels);
+    x = net_conv(b, x, CONV_3, 32, "a");
+    x = net_conv(b, net_relu(b, x), CONV_3, 64, "b");
+    x = net_conv(b, net_relu(b, x), CONV_DOWN, 96, "c");
+    x = net_conv(b, net_relu(b, x), CONV_3, 32, "d");
+    x = net_conv(b, net_relu(b, x), CONV_UP, 32, "e");
+    net_output(b, net_conv(b, net_relu(b, x), CONV_1, self->classes, "f"), "logits");
+}
+
+/* Weights after some steps and logits and gradients made with them; `lazy`: packed when they are wanted. */
+static uint64_t train_packed(enum precision precision, int threads, int lazy, enum optim_kind kind)
+{
+    static const struct net_definition wide = {
+        .define = define_wide, .channels = 2, .classes = 3, .filters = 1};
+    struct net_shape shape = {.n = 1, .d = 4, .h = 6, .w = 8, .use = NET_TRAINING};
+    struct net_pass pass = {.mode = NET_TRAIN};
+    struct device_options o = {.name = "cpu", .precision = precision, .threads = threads};
+    struct optim_options how = {.kind = kind, .momentum = 0.9, .weight_decay = 1e-4, .beta2 = 0.999,
+                                .epsilon = 1e-8};
+    struct device *dev;
+    struct params *p[2]; /* student, teacher */
+    struct net *n[2];
+    struct optim *m;
+    struct error e;
+    assert_ok(device_open(&dev, &o, &e), e);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(params_new(&p[i], dev, &wide, PARAMS_WITH_GRAD, &e), e);
+        params_init(p[i], 5, (uint64_t)i);
+        assert_ok(net_new(&n[i], p[i], &wide, &shape, &e), e);
+        if (lazy)
+            p[i]->packing = NULL;
+    }
+    assert_ok(optim_new(&m, p[0], &how, &e), e);
+    struct tensor image = {.type = VALUE_F32, .n = 1, .d = 4, .h = 6, .w = 8, .c = 2};
+    image.data = dev->ops->alloc(dev, (size_t)tensor_count(&image) * sizeof(float));
+    uint64_t h = 0;
+    for (int step = 0; step < STEPS; step++) {
+        for (int64_t i = 0; i < tensor_count(&image); i++)
+            ((float *)image.data)[i] = gradient_at(step, i);
+        for (int i = 0; i < 2; i++) {
+            net_forward(n[i], &image, &pass);
+            struct tensor y = net_value(n[i], "logits"), dy = net_grad(n[i], "logits");
+            h = hash_bytes(y.data, (size_t)tensor_count(&y) * sizeof(float), h);
+            memcpy(dy.data, y.data, (size_t)tensor_count(&y) * sizeof(float));
+            params_zero_grad(p[i]);
+            net_backward(n[i]);
+        }
+        for (int k = 2 * step; k < 3 * step; k++) /* runs, the second with a gap in the middle of a layer */
+            p[0]->touched[k] = 0;
+        optim_step(m, 0.001, 1.0);
+        ema_update(p[1], p[0], step + 1, 0.9);
+        assert_int_equal(n[0] && p[0]->packing && p[0]->packing->version == p[0]->version, !lazy);
+    }
+    for (int i = 0; i < 2; i++) {
+        h = hash_bytes(p[i]->value, (size_t)p[i]->count * sizeof(float), h);
+        h = hash_bytes(p[i]->grad, (size_t)p[i]->trainable_count * sizeof(float), h);
+    }
+    optim_free(m);
+    for (int i = 0; i < 2; i++) {
+        net_free(n[i]);
+        params_free(p[i]);
+    }
+    dev->ops->free(dev, image.data);
+    device_close(dev);
+    return h;
+}
+
+static void packed_along(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < (isa_level(NULL)->bf16 ? 2 : 1); bf16++)
+        for (int k = 0; k < 2; k++) {
+            enum precision precision = bf16 ? PRECISION_BF16 : PRECISION_F32;
+            enum optim_kind kind = k ? OPTIM_ADAM : OPTIM_SGD;
+            uint64_t lazy = train_packed(precision, 1, 1, kind);
+            assert_true(train_packed(precision, 1, 0, kind) == lazy);
+            assert_true(train_packed(precision, 3, 0, kind) == lazy);
+        }
+}
+
 /* ---- schedules and ramps [M14] --------------------------------------------------------------- */
 
 static void rates(void **state)
@@ -266,6 +351,7 @@ int main(void)
         cmocka_unit_test(clipping),
         cmocka_unit_test(same_bits_for_threads_and_levels),
         cmocka_unit_test(averages),
+        cmocka_unit_test(packed_along),
         cmocka_unit_test(rates),
         cmocka_unit_test(ramps),
     };

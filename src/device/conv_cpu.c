@@ -444,9 +444,9 @@ struct gradient {
     int64_t ld;
 };
 
-/* The weight gradient of a block, columns of one group; with `add` on top of what is there. */
+/* The weight gradient of a block, columns of one group. */
 static void weights_unit(const struct backward_job *j, char *scratch, struct filled *f, int block,
-                         int part, int group, const struct gradient *to, int add)
+                         int part, int group, const struct gradient *to, enum gemm_put put)
 {
     const struct conv *v = j->v;
     const struct side *a = &v->weights;
@@ -463,7 +463,7 @@ static void weights_unit(const struct backward_job *j, char *scratch, struct fil
     conv_offsets(offset, a, &b);
     shape.pitch = (int)conv_grid(a, &b).row;
     shape.lines = conv_lines(v, a, &b);
-    v->gemm->weights(to->d, to->ld, add, o.a, a->ld, offset, o.y + (size_t)first * v->element, o.ldy,
+    v->gemm->weights(to->d, to->ld, put, o.a, a->ld, offset, o.y + (size_t)first * v->element, o.ldy,
                      &shape, conv_grid(a, &b).m, conv_positions(a, &b) * a->ld,
                      scratch + v->at.gemm);
 }
@@ -474,10 +474,13 @@ static void whole_weights(const struct backward_job *j, char *scratch, struct fi
     const struct conv *v = j->v;
     int first = group * v->weights_cols.per;
     struct gradient to = {j->dweight + first, v->major};
+    enum gemm_put put = !v->direct || j->cut.blocks > 1 ? GEMM_OVER : GEMM_FAR;
+    if (v->direct && j->add)
+        put = GEMM_ADD;
     if (!v->direct)
         to = (struct gradient){(float *)(void *)(scratch + v->at.d), columns_of(&v->weights_cols, group)};
     for (int block = 0; block < j->cut.blocks; block++)
-        weights_unit(j, scratch, f, block, 0, group, &to, block > 0 || (v->direct && j->add));
+        weights_unit(j, scratch, f, block, 0, group, &to, block > 0 ? GEMM_ADD : put);
     if (!v->direct && j->dweight)
         for (int row = 0; row < v->taps * v->minor; row++)
             v->rows->add_parts(j->dweight + (int64_t)row * v->major + first, to.d + row * to.ld, 0, 1,
@@ -510,7 +513,7 @@ static void part_groups(const struct backward_job *j, char *scratch, struct fill
                 continue;
             }
             struct gradient to = {sums + group * v->weights_cols.per, v->major};
-            weights_unit(j, scratch, f, block, part, group, &to, block > begin);
+            weights_unit(j, scratch, f, block, part, group, &to, block > begin ? GEMM_ADD : GEMM_OVER);
         }
 }
 

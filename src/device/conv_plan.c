@@ -9,6 +9,7 @@
 enum {
     LINE_ELEMENTS = 32,       /* bf16 in a cache line, and k of an AMX tile */
     SHORT_LINE = 5,           /* longest line for NINE: its ninefold fill costs less than border products */
+    TINY_LINE = 3,            /* the same for products that leave out the border: they do of longer lines */
     FEW_CHANNELS = 4,         /* most for ALL */
     NARROW = 8,               /* channels whose rows would lie across cache lines: NINE, rows filled up */
     COLUMNS = 32,             /* of a group: two AMX tiles, which is what a pass over A makes */
@@ -59,7 +60,8 @@ static enum form form_3(const struct conv *v, int c)
 {
     if (c <= FEW_CHANNELS)
         return FORM_ALL;
-    return v->w <= SHORT_LINE || (c == NARROW && v->element == 2) ? FORM_NINE : FORM_PADDED;
+    int nine = v->gemm->by_lines ? TINY_LINE : SHORT_LINE;
+    return v->w <= nine || (c == NARROW && v->element == 2) ? FORM_NINE : FORM_PADDED;
 }
 
 struct grid conv_grid(const struct side *a, const struct block *b)

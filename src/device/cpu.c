@@ -192,6 +192,7 @@ static const struct device_ops cpu_ops = {
     .conv_new = cpu_conv_new,
     .conv_free = cpu_conv_free,
     .conv_pack = cpu_conv_pack,
+    .conv_update = cpu_conv_update,
     .conv_forward = cpu_conv_forward,
     .conv_backward = cpu_conv_backward,
     .norm_sums = cpu_norm_sums,

@@ -33,10 +33,12 @@ int cpu_open(struct device **out, const struct device_options *o, struct error *
 /* Memory for `each` bytes of scratch a thread and `partial` bytes for all; -1 with the sticky error. */
 int cpu_reserve(struct cpu *c, size_t each, size_t partial);
 
-/* The convolutions (conv_plan.c, conv_cpu.c): members of the table of operations. */
+/* The convolutions (conv_plan.c, conv_pack.c, conv_cpu.c): members of the table of operations. */
 struct conv *cpu_conv_new(struct device *dev, const struct conv_shape *s);
 void cpu_conv_free(struct conv *v);
 void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n);
+void cpu_conv_update(struct device *dev, const struct conv_weight *list, int n, int kernel,
+                     const void *args, const float *first, int64_t count);
 void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
                       const struct tensor *y, struct conv_stats *stats);
 void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,

@@ -67,6 +67,8 @@ struct device_ops {
     struct conv *(*conv_new)(struct device *dev, const struct conv_shape *s);
     void (*conv_free)(struct conv *v);
     void (*conv_pack)(struct device *dev, const struct conv_weight *list, int n);
+    void (*conv_update)(struct device *dev, const struct conv_weight *list, int n, int kernel,
+                        const void *args, const float *first, int64_t count);
     void (*conv_forward)(struct conv *v, const struct conv_in *x, const float *bias,
                          const struct tensor *y, struct conv_stats *stats);
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,

@@ -51,6 +51,13 @@ struct gemm_part {
     int col, col_end;
 };
 
+/* What weights does to D, which may hold anything before it is overwritten. */
+enum gemm_put {
+    GEMM_OVER,
+    GEMM_ADD,
+    GEMM_FAR   /* overwrites it, past the caches if that is faster: D is not looked at before long */
+};
+
 struct gemm_ops {
     const char *name;              /* "avx512 f32", "amx bf16", "portable f32" */
     int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
@@ -71,13 +78,12 @@ struct gemm_ops {
     void (*forward)(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,
                     const void *packed, const struct gemm_shape *s, int64_t m_count);
 
-    /* Row r = s*k + k of D is at d + r*ldd. Adds to D if `add` is 1, else overwrites it, whatever it
-     * holds. Needs scratch of weights_scratch() bytes, any contents; fewer rows or columns need no
-     * more. A is transposed once a call, so the more columns the better. */
+    /* Row r = s*k + k of D is at d + r*ldd. Needs scratch of weights_scratch() bytes, any contents; fewer
+     * rows or columns need no more. A is transposed once a call, so the more columns the better. */
     size_t (*weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach);
-    void (*weights)(float *d, int64_t ldd, int add, const void *a, int64_t lda, const int64_t *offset,
-                    const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
-                    int64_t reach, void *scratch);
+    void (*weights)(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
+                    const int64_t *offset, const void *y, int64_t ldy, const struct gemm_shape *s,
+                    int64_t m_count, int64_t reach, void *scratch);
 
     /* Multiplies registers, nothing else, and returns how many operations that were: what the products
      * above are measured against. */

@@ -10,11 +10,25 @@
  *
  * so that a step of a network with 9.4 million weights moves 0.34 GB and nothing twice. All are
  * element by element, without fused products: the same bits on every level of the processor.
+ *
+ * Where weights are packed in the same pass (conv.h), a range is a few pages long and then something else
+ * happens: what the next range needs is asked for ahead of time.
  */
 #ifndef FALX_KERNELS_OPTIM_H
 #define FALX_KERNELS_OPTIM_H
 
 #include "device/kernels_math.h"
+
+/* Asks for what lies a page behind a chunk of numbers. */
+KERNEL void k_ahead(const float *x)
+{
+#ifdef __CUDA_ARCH__
+    (void)x;
+#else
+    for (int j = 0; j < K_LANES; j += 16)
+        __builtin_prefetch((const void *)((uintptr_t)(x + j) + 4096));
+#endif
+}
 
 /* d = factor g + decay w;  m = momentum m + d;  w -= rate m. A moment of zeros makes the
  * first one the gradient. */
@@ -28,11 +42,16 @@ KERNEL void k_sgd_range(const struct k_sgd *k, int64_t i0, int64_t i1)
     float *restrict w = k->w, *restrict m = k->m;
     const float *restrict g = k->g;
     float rate = k->rate, momentum = k->momentum, decay = k->decay, factor = k->factor;
-    for (int64_t i = i0; i < i1; i++) {
-        float d = factor * g[i] + decay * w[i];
-        float moment = momentum * m[i] + d;
-        m[i] = moment;
-        w[i] = w[i] - rate * moment;
+    EACH_CHUNK(c, n, i0, i1) {
+        k_ahead(w + c);
+        k_ahead(m + c);
+        k_ahead(g + c);
+        for (int64_t i = c; i < c + n; i++) {
+            float d = factor * g[i] + decay * w[i];
+            float moment = momentum * m[i] + d;
+            m[i] = moment;
+            w[i] = w[i] - rate * moment;
+        }
     }
 }
 
@@ -49,13 +68,19 @@ KERNEL void k_adam_range(const struct k_adam *k, int64_t i0, int64_t i1)
     const float *restrict g = k->g;
     float rate = k->rate, beta1 = k->beta1, beta2 = k->beta2, scale = k->scale;
     float epsilon = k->epsilon, decay = k->decay, factor = k->factor;
-    for (int64_t i = i0; i < i1; i++) {
-        float d = factor * g[i] + decay * w[i];
-        float first = beta1 * m[i] + (1.0f - beta1) * d;
-        float second = beta2 * v[i] + (1.0f - beta2) * d * d;
-        m[i] = first;
-        v[i] = second;
-        w[i] = w[i] - rate * first / (sqrtf(second) * scale + epsilon);
+    EACH_CHUNK(c, n, i0, i1) {
+        k_ahead(w + c);
+        k_ahead(m + c);
+        k_ahead(v + c);
+        k_ahead(g + c);
+        for (int64_t i = c; i < c + n; i++) {
+            float d = factor * g[i] + decay * w[i];
+            float first = beta1 * m[i] + (1.0f - beta1) * d;
+            float second = beta2 * v[i] + (1.0f - beta2) * d * d;
+            m[i] = first;
+            v[i] = second;
+            w[i] = w[i] - rate * first / (sqrtf(second) * scale + epsilon);
+        }
     }
 }
 
@@ -70,8 +95,12 @@ KERNEL void k_ema_range(const struct k_ema *k, int64_t i0, int64_t i1)
     float *restrict teacher = k->teacher;
     const float *restrict student = k->student;
     float keep = k->keep, take = k->take;
-    for (int64_t i = i0; i < i1; i++)
-        teacher[i] = keep * teacher[i] + take * student[i];
+    EACH_CHUNK(c, n, i0, i1) {
+        k_ahead(teacher + c);
+        k_ahead(student + c);
+        for (int64_t i = c; i < c + n; i++)
+            teacher[i] = keep * teacher[i] + take * student[i];
+    }
 }
 
 /* sum of x^2, lane by lane. */

@@ -65,5 +65,4 @@ void part_average(struct trainer *t, const char *teacher, const char *student)
     ema_update(to, from, (int64_t)t->draw, t->set->ema_decay);
     to->dev->ops->copy(to->dev, to->value + to->trainable_count, from->value + from->trainable_count,
                        (size_t)(from->count - from->trainable_count) * sizeof(float));
-    to->version++;
 }

@@ -108,14 +108,11 @@ static void begin_pass(struct net *n, const struct tensor *image, const struct n
 
 static void pack_weights(struct net *n)
 {
-    if (n->packed_once && n->packed == n->params->version)
+    struct packing *k = &n->packing;
+    if (k->version == n->params->version)
         return;
-    struct conv_weight list[NET_LAYERS];
-    for (int i = 0; i < n->graph.n_layers; i++)
-        list[i] = (struct conv_weight){n->run[i].conv, value_of(n, n->graph.layers[i].weight)};
-    n->dev->ops->conv_pack(n->dev, list, n->graph.n_layers);
-    n->packed = n->params->version;
-    n->packed_once = 1;
+    n->dev->ops->conv_pack(n->dev, k->list, k->n);
+    k->version = n->params->version;
 }
 
 void net_forward(struct net *n, const struct tensor *image, const struct net_pass *pass)

@@ -272,6 +272,21 @@ static int build(struct net *n, struct error *e)
     return 0;
 }
 
+/* Lists the weights. The first network on these parameters has them packed whenever they change. */
+static void list_weights(struct net *n)
+{
+    struct params *p = n->params;
+    int in_order = 1;
+    n->packing = (struct packing){.list = n->weights, .n = n->graph.n_layers};
+    for (int i = 0; i < n->graph.n_layers; i++) {
+        n->weights[i].conv = n->run[i].conv;
+        n->weights[i].weight = p->value + p->list[n->graph.layers[i].weight].offset;
+        in_order = in_order && (i == 0 || n->weights[i].weight > n->weights[i - 1].weight);
+    }
+    if (in_order && !p->packing)
+        p->packing = &n->packing;
+}
+
 int net_new(struct net **out, struct params *p, const struct net_definition *def,
             const struct net_shape *s, struct error *e)
 {
@@ -286,6 +301,7 @@ int net_new(struct net **out, struct params *p, const struct net_definition *def
         net_free(n);
         return -1;
     }
+    list_weights(n);
     *out = n;
     return 0;
 }
@@ -295,6 +311,8 @@ void net_free(struct net *n)
     if (!n)
         return;
     const struct device_ops *ops = n->dev->ops;
+    if (n->params->packing == &n->packing)
+        n->params->packing = NULL;
     for (int i = 0; i < n->graph.n_layers; i++)
         if (n->run[i].conv)
             ops->conv_free(n->run[i].conv);

@@ -13,6 +13,7 @@
 #ifndef FALX_NET_INT_H
 #define FALX_NET_INT_H
 
+#include "device/conv.h"
 #include "net/net.h"
 
 enum {
@@ -110,8 +111,8 @@ struct net {
     double *sums;                 /* norm_sums_count(n, widest): what norm_backward starts from */
     int sums_of;                  /* the layer whose sums they are, -1: none */
     size_t table_bytes;
-    uint64_t packed;              /* version of the weights that were packed */
-    int packed_once;
+    struct conv_weight weights[NET_LAYERS];
+    struct packing packing;       /* of them */
 
     /* the pass at hand */
     struct tensor image;

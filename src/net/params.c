@@ -177,6 +177,27 @@ void params_zero_grad(struct params *p)
     memset(p->touched, 0, (size_t)p->n_trainable);
 }
 
+static int packs_along(const struct params *p)
+{
+    return p->packing && p->packing->version == p->version;
+}
+
+void params_map(struct params *p, int kernel, const void *args, int64_t first, int64_t count)
+{
+    const struct device_ops *ops = p->dev->ops;
+    if (packs_along(p))
+        ops->conv_update(p->dev, p->packing->list, p->packing->n, kernel, args, p->value + first, count);
+    else
+        ops->map(p->dev, kernel, args, count);
+}
+
+void params_mapped(struct params *p)
+{
+    if (packs_along(p))
+        p->packing->version++;
+    p->version++;
+}
+
 const struct param *params_find(const struct params *p, const char *name)
 {
     for (int i = 0; i < p->n; i++)

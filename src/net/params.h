@@ -27,6 +27,13 @@ struct param {
     float bound;       /* initialised uniformly in (-bound, bound); 0: constant (gamma, var 1, else 0) */
 };
 
+/* The weights of a network's convolutions, and which version of them is packed (conv.h). */
+struct packing {
+    struct conv_weight *list;/* in order of memory */
+    int n;
+    uint64_t version;        /* 0: none yet */
+};
+
 struct params {
     struct device *dev;      /* borrowed */
     struct param *list;      /* trainable ones first, both parts in order of definition */
@@ -37,7 +44,8 @@ struct params {
     unsigned char *touched;  /* (n_trainable) host: got a gradient since the last params_zero_grad;
                               * what is in grad of the others means nothing */
     int64_t batches;         /* training forward passes so far: PyTorch's num_batches_tracked */
-    uint64_t version;        /* raised by whoever changes value; nets repack weights when it moved */
+    uint64_t version;        /* raised by whoever changes weights; nets repack them when it moved */
+    struct packing *packing; /* borrowed from one of the nets, or NULL: packed by params_map() */
 };
 
 enum params_grad { PARAMS_NO_GRAD, PARAMS_WITH_GRAD };
@@ -51,6 +59,10 @@ void params_init(struct params *p, uint64_t seed, uint64_t salt);
 /* Values, buffers and batches; the two must have the same definition. */
 void params_copy(struct params *to, const struct params *from);
 void params_zero_grad(struct params *p); /* forgets them: nothing is touched */
+/* Runs a kernel (kernels.h) that changes the `count` values from number `first` on, its index 0. One or more
+ * calls, then params_mapped(): a network whose weights were packed finds them packed. */
+void params_map(struct params *p, int kernel, const void *args, int64_t first, int64_t count);
+void params_mapped(struct params *p);
 /* Parameter k of a block that lies as value or grad do, to and from host memory in PyTorch's order. */
 int param_download(float *to, const struct params *p, const float *block, int k, struct error *e);
 int param_upload(float *block, const struct params *p, int k, const float *from, struct error *e);

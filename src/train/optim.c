@@ -81,38 +81,45 @@ static void adam_run(struct optim *m, int64_t at, int64_t n, double rate, double
     const struct optim_options *o = &m->o;
     double t = (double)m->updates; /* counts this one already */
     double correct1 = 1.0 - pow(o->momentum, t), correct2 = 1.0 - pow(o->beta2, t);
-    RUN(m->params->dev, adam, n, .w = m->params->value + at, .m = m->moment[0] + at,
-        .v = m->moment[1] + at, .g = m->params->grad + at, .rate = (float)(rate / correct1),
-        .beta1 = (float)o->momentum, .beta2 = (float)o->beta2,
-        .scale = (float)(1.0 / sqrt(correct2)), .epsilon = (float)o->epsilon,
-        .decay = (float)o->weight_decay, .factor = (float)factor);
+    struct k_adam k = {.w = m->params->value + at, .m = m->moment[0] + at, .v = m->moment[1] + at,
+                       .g = m->params->grad + at, .rate = (float)(rate / correct1),
+                       .beta1 = (float)o->momentum, .beta2 = (float)o->beta2,
+                       .scale = (float)(1.0 / sqrt(correct2)), .epsilon = (float)o->epsilon,
+                       .decay = (float)o->weight_decay, .factor = (float)factor};
+    params_map(m->params, KERNEL_adam, &k, at, n);
+}
+
+static void sgd_run(struct optim *m, int64_t at, int64_t n, double rate, double factor)
+{
+    struct k_sgd k = {.w = m->params->value + at, .m = m->moment[0] + at, .g = m->params->grad + at,
+                      .rate = (float)rate, .momentum = (float)m->o.momentum,
+                      .decay = (float)m->o.weight_decay, .factor = (float)factor};
+    params_map(m->params, KERNEL_sgd, &k, at, n);
 }
 
 void optim_step(struct optim *m, double rate, double factor)
 {
     struct params *p = m->params;
-    const struct optim_options *o = &m->o;
     int64_t at, n;
     m->updates++;
     for (int i = 0; (n = next_run(p, &i, &at)) > 0;) {
-        if (o->kind == OPTIM_ADAM)
+        if (m->o.kind == OPTIM_ADAM)
             adam_run(m, at, n, rate, factor);
         else
-            RUN(p->dev, sgd, n, .w = p->value + at, .m = m->moment[0] + at, .g = p->grad + at,
-                .rate = (float)rate, .momentum = (float)o->momentum,
-                .decay = (float)o->weight_decay, .factor = (float)factor);
+            sgd_run(m, at, n, rate, factor);
     }
     memset(p->touched, 0, (size_t)p->n_trainable);
-    p->version++;
+    params_mapped(p);
 }
 
 void ema_update(struct params *teacher, const struct params *student, int64_t t, double decay)
 {
     double warm = 1.0 - 1.0 / ((double)t + 1.0), keep = warm < decay ? warm : decay;
     CHECK(teacher->trainable_count == student->trainable_count && keep >= 0.0 && keep <= 1.0);
-    RUN(teacher->dev, ema, teacher->trainable_count, .teacher = teacher->value,
-        .student = student->value, .keep = (float)keep, .take = (float)(1.0 - keep));
-    teacher->version++;
+    struct k_ema k = {.teacher = teacher->value, .student = student->value, .keep = (float)keep,
+                      .take = (float)(1.0 - keep)};
+    params_map(teacher, KERNEL_ema, &k, 0, teacher->trainable_count);
+    params_mapped(teacher);
 }
 
 /* ---- schedules and ramps --------------------------------------------------------------------- */

@@ -78,7 +78,7 @@ static inline __mmask16 column_mask(int left)
 /* gemm_amx_weights.c: struct gemm_ops' weights and weights_scratch. */
 size_t ISA(gemm_amx_weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count,
                                      int64_t reach);
-void ISA(gemm_amx_weights)(float *d, int64_t ldd, int add, const void *a, int64_t lda,
+void ISA(gemm_amx_weights)(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
                            const int64_t *offset, const void *y, int64_t ldy,
                            const struct gemm_shape *s, int64_t m_count, int64_t reach,
                            void *scratch);

@@ -14,6 +14,7 @@
  * instruction with LOCK waits for such writes too.
  */
 #include "device/isa/gemm_amx.h"
+#include "device/isa/transpose.h"
 
 #ifdef ISA_LEVEL_amx
 
@@ -125,32 +126,6 @@ static void turned_gather(float *half, const struct gemm_turned *t, int64_t row,
         half[i] = rows >> i & 1 ? *turned_at(t, row + i, col) : 0;
 }
 
-/* 16 x 16 of 32 bits: four rounds, each joins what is 1, 2, 4, 8 apart. */
-static void transpose_pairs(uint16_t *to, __m512i *r)
-{
-    __m512i p[16];
-
-    for (int i = 0; i < 16; i += 2) {
-        p[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        p[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4)
-        for (int h = 0; h < 2; h++) { /* columns i .. i+3 of pair 2h (+1) of every four */
-            r[i + 2 * h] = _mm512_unpacklo_epi64(p[i + h], p[i + 2 + h]);
-            r[i + 2 * h + 1] = _mm512_unpackhi_epi64(p[i + h], p[i + 2 + h]);
-        }
-    for (int h = 0; h < 4; h++) { /* pairs h, 8+h and 4+h, 12+h */
-        p[h] = _mm512_shuffle_i32x4(r[h], r[4 + h], 0x88);
-        p[4 + h] = _mm512_shuffle_i32x4(r[h], r[4 + h], 0xdd);
-        p[8 + h] = _mm512_shuffle_i32x4(r[8 + h], r[12 + h], 0x88);
-        p[12 + h] = _mm512_shuffle_i32x4(r[8 + h], r[12 + h], 0xdd);
-    }
-    for (int h = 0; h < 8; h++) {
-        put_row(to, h, _mm512_shuffle_i32x4(p[h], p[8 + h], 0x88));
-        put_row(to, 8 + h, _mm512_shuffle_i32x4(p[h], p[8 + h], 0xdd));
-    }
-}
-
 /* Half a tile: 16 k. */
 struct half {
     __mmask16 mask;    /* those that exist */
@@ -197,7 +172,9 @@ static void turned_tile(uint16_t *to, const void *from, const struct tile_place 
         r[j] = j < n ? (__m512i)_mm512_cvtne2ps_pbh(half_column(&second, t, at->col, j),
                                                     half_column(&first, t, at->col, j))
                      : _mm512_setzero_si512();
-    transpose_pairs(to, r);
+    transpose_16(r);
+    for (int i = 0; i < TILE_ROWS; i++)
+        put_row(to, i, r[i]);
 }
 
 void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,

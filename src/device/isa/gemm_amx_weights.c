@@ -11,7 +11,8 @@
  * Six sums are made at once: a unit is a tile of 16 channels with three tiles of Y, for three taps
  * or three columns, and a job is two units. Operands stream from the second cache, which is what
  * limits the speed; so rows go by in chunks that stay there. While a job runs, the next one's part
- * of D is asked for.
+ * of D is asked for. Where few rows make a large D, writing it takes longer than the products: if it goes far
+ * away, whole lines are written past the caches and not read first (gemm_amx_pack.c).
  *
  * Sums are in float, in an order that follows from the shapes alone; added to D, they begin with what
  * is in it.
@@ -55,7 +56,7 @@ struct weights_job {
     struct strip strip;
     float *d;
     int64_t ldd;
-    int add;
+    int add, far;
     const int64_t *offset;
     const struct gemm_shape *s;
     int64_t lda, first_row, rows; /* the chunk */
@@ -68,6 +69,7 @@ struct weights_job {
 struct ahead {
     const struct job *next;
     int64_t at, end, each, d_bytes; /* bytes but for each */
+    int far;                        /* 1: the sums at hand are written past the caches */
 };
 
 static inline __attribute__((always_inline)) void ahead_step(struct ahead *p, int count, int units)
@@ -81,8 +83,20 @@ static inline __attribute__((always_inline)) void ahead_step(struct ahead *p, in
 #define SUM_CLEAR(i, of, t) _tile_zero(i)
 #define SUM_START(i, of, t) _tile_loadd(i, (of)->d[t], d_bytes)
 #define SUM_STORE(i, of, t) _tile_stored(i, (of)->d[t], d_bytes)
+#define SUM_FAR(i, of, t)                                                                         \
+    do {                                                                                          \
+        _tile_stored(i, tile, LINE);                                                              \
+        MEMORY_SETTLED();                                                                         \
+        stream_tile((of)->d[t], d_bytes, tile);                                                   \
+    } while (0)
 #define SUM_A(of) _tile_loadd(6, (of)->a + step * a_step, LINE)
 #define SUM_B(of, t) _tile_loadd(7, (of)->b[t] + step * TILE_SIZE, LINE)
+
+static inline void stream_tile(float *to, int64_t to_bytes, const float *tile)
+{
+    for (int r = 0; r < TILE_ROWS; r++)
+        _mm512_stream_ps((float *)(void *)((char *)to + r * to_bytes), _mm512_load_ps(tile + r * TILE_COLS));
+}
 
 /* Sums 0, 1, 2 are the first unit's, 3, 4, 5 the second's. */
 #define EACH_SUM(DO)                                                                              \
@@ -109,6 +123,7 @@ static inline __attribute__((always_inline)) void sum_units(const struct job *jo
 {
     const struct unit *u = &job->unit[0], *v = &job->unit[1];
     int64_t d_bytes = ahead->d_bytes;
+    _Alignas(LINE) float tile[TILE_ROWS * TILE_COLS];
 
     if (add)
         EACH_SUM(SUM_START);
@@ -144,7 +159,10 @@ static inline __attribute__((always_inline)) void sum_units(const struct job *jo
             SUM_B(v, 0);
         _tile_dpbf16ps(3, 6, 7);
     }
-    EACH_SUM(SUM_STORE);
+    if (ahead->far)
+        EACH_SUM(SUM_FAR);
+    else
+        EACH_SUM(SUM_STORE);
 }
 
 static void job_sum(const struct job *job, int add, int64_t a_step, struct ahead *ahead)
@@ -176,8 +194,9 @@ static void job_close(struct weights_job *w)
     const struct unit *u = job->unit;
 
     if (job->units) {
-        struct ahead ahead = { next, 0, 0, 1 + (TILE_ROWS - 1) / u->steps, w->ldd * 4 };
-        if (next->units == job->units && next->unit->count == u->count)
+        struct ahead ahead = { next, 0, 0, 1 + (TILE_ROWS - 1) / u->steps, w->ldd * 4,
+                               w->far && u->rows == TILE_ROWS && u->cols == TILE_COLS };
+        if (!ahead.far && next->units == job->units && next->unit->count == u->count)
             ahead.end = next->unit->rows * ahead.d_bytes;
         if (w->set != u->rows * 32 + u->cols)
             tiles_configure(6, u->rows, u->cols, u->cols);
@@ -354,21 +373,23 @@ static void strip_run(struct weights_job *w, struct strip_source *from, int64_t 
     }
 }
 
-void ISA(gemm_amx_weights)(float *d, int64_t ldd, int add, const void *a, int64_t lda,
+void ISA(gemm_amx_weights)(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
                            const int64_t *offset, const void *y, int64_t ldy,
                            const struct gemm_shape *s, int64_t m_count, int64_t reach,
                            void *scratch)
 {
-    struct weights_job w = { .d = d, .ldd = ldd, .add = add, .offset = offset, .s = s, .lda = lda };
+    struct weights_job w = { .d = d, .ldd = ldd, .add = put == GEMM_ADD, .offset = offset, .s = s,
+                             .lda = lda };
     struct strip_source from = { .a = a, .lda = lda, .reach = reach, .y = y, .ldy = ldy };
     int64_t channels = 0, each;
 
     if (m_count <= 0) { /* nothing to sum */
-        for (int64_t r = 0; !add && r < (int64_t)s->n_segments * s->k; r++)
+        for (int64_t r = 0; !w.add && r < (int64_t)s->n_segments * s->k; r++)
             memset(d + r * ldd, 0, (size_t)s->n * sizeof *d);
         return;
     }
     each = chunk_rows(s, m_count);
+    w.far = put == GEMM_FAR && each >= m_count && (uintptr_t)d % LINE == 0 && ldd * 4 % LINE == 0;
     strip_lay_out(&w.strip, scratch, lda, each, reach);
     for (int seg = 0; seg < s->n_segments; seg++)
         channels = offset[seg] + s->k > channels ? offset[seg] + s->k : channels;

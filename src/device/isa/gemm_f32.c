@@ -21,6 +21,7 @@
  */
 #include "device/gemm.h"
 #include "device/isa/isa.h"
+#include "device/isa/transpose.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -222,19 +223,28 @@ static struct lines find_lines(const struct gemm_shape *s, int64_t m_count, int 
     return l;
 }
 
-/* Copies a vector of which only the first `valid` numbers are read; the others become zero. */
-static inline void copy_filled(float *to, const float *from, int valid)
+/* A vector of which only the first `valid` numbers are read; the others are zero. */
+static inline vec load_filled(const float *from, int valid)
 {
-    if (valid >= LANES) {
-        *(vec *)to = *(const vec *)from;
-        return;
-    }
+    vec v = {0};
+    if (valid >= LANES)
+        return *(const vec *)from;
 #if defined(__AVX512F__)
-    _mm512_storeu_ps(to, _mm512_maskz_loadu_ps((__mmask16)((1u << valid) - 1), from));
+    v = (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << valid) - 1), from);
 #else
-    *(vec *)to = (vec){0};
     for (int l = 0; l < valid; l++)
-        to[l] = from[l];
+        v[l] = from[l];
+#endif
+    return v;
+}
+
+/* Stores a vector that goes far away: if it is a cache line, past the caches (see gemm_amx_pack.c). */
+static inline void put_far(float *to, vec v)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps(to, (__m512)v);
+#else
+    *(vec *)to = v;
 #endif
 }
 
@@ -251,11 +261,16 @@ static inline void copy_valid(float *to, const float *from, int valid)
 }
 
 /* Rows of the right operand, lying ld apart, as rows of a panel; returns where they end. */
-static float *pack_rows(float *to, int width, const float *from, int64_t ld, int64_t rows, int valid)
+INLINE float *pack_rows(float *to, int width, const float *from, int64_t ld, int64_t rows, int valid, int far)
 {
     for (int64_t i = 0; i < rows; i++, to += width)
-        for (int l = 0; l < width; l += LANES)
-            copy_filled(to + l, from + i * ld + l, valid - l);
+        for (int l = 0; l < width; l += LANES) {
+            vec v = load_filled(from + i * ld + l, valid - l);
+            if (far)
+                put_far(to + l, v);
+            else
+                *(vec *)(to + l) = v;
+        }
     return to;
 }
 
@@ -278,7 +293,7 @@ static void pack(void *packed, const float *b, int64_t ldb, int64_t rows, const 
     for (int j = p.col; j < p.col_end; j += 2 * LANES) {
         int width = panel_vectors(s->n - j) * LANES;
         float *to = (float *)packed + j * all + p.row * width;
-        to = pack_rows(to, width, b + p.row * ldb + j, ldb, last - p.row, s->n - j);
+        to = pack_rows(to, width, b + p.row * ldb + j, ldb, last - p.row, s->n - j, 1);
         memset(to, 0, (size_t)((p.end - last) * width) * sizeof *to);
     }
 }
@@ -297,10 +312,33 @@ INLINE void turn_four(float *to, int width, const float *from, int64_t ld)
 
 enum { RUN = 16 }; /* rows of B turned at a time: a line of each of its columns */
 
+#if defined(__AVX512F__)
+/* A run of rows with all columns of the panel. */
+static void turn_run(float *to, int width, const float *from, int64_t ld)
+{
+    for (int j = 0; j < width; j += LANES) {
+        __m512i r[RUN];
+        UNROLL
+        for (int i = 0; i < RUN; i++)
+            r[i] = _mm512_loadu_si512(from + (j + i) * ld);
+        transpose_16(r);
+        UNROLL
+        for (int i = 0; i < RUN; i++)
+            put_far(to + i * width + j, (vec)r[i]);
+    }
+}
+#endif
+
 /* `rows` <= RUN rows of a panel. */
 static void turn_rows(float *to, int width, const float *from, int64_t ld, int64_t rows, int columns)
 {
     int64_t fours = rows / 4 * 4;
+#if defined(__AVX512F__)
+    if (rows == RUN && columns == width) {
+        turn_run(to, width, from, ld);
+        return;
+    }
+#endif
     for (int j = 0; j < columns; j++) {
         int64_t i = 0;
         if (j % 4 == 0 && j + 4 <= columns)
@@ -451,18 +489,18 @@ static void weights_panel(struct walk *t, const struct gradient *to_d, int j, co
     }
 }
 
-static void weights(float *d, int64_t ldd, int add, const void *a, int64_t lda, const int64_t *offset,
-                    const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
-                    int64_t reach, void *scratch)
+static void weights(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
+                    const int64_t *offset, const void *y, int64_t ldy, const struct gemm_shape *s,
+                    int64_t m_count, int64_t reach, void *scratch)
 {
-    struct gradient to = {d, ldd, add};
+    struct gradient to = {d, ldd, put == GEMM_ADD};
     struct walk t = {.a = a, .lda = lda, .b = scratch, .lines = find_lines(s, m_count, 1)};
     (void)reach;
     for (int j = 0; j < s->n; j += 2 * LANES) {
         int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
         float *end = scratch;
         for (struct lines l = t.lines; l.n > 0; l.n--, next_line(&l))
-            end = pack_rows(end, V * LANES, (const float *)y + l.begin * ldy + j, ldy, l.line, valid);
+            end = pack_rows(end, V * LANES, (const float *)y + l.begin * ldy + j, ldy, l.line, valid, 0);
         weights_panel(&t, &to, j, offset, s, V, valid);
     }
 }
