@@ -12,6 +12,7 @@ enum {
     FEW_CHANNELS = 4,         /* most for ALL */
     NARROW = 8,               /* channels whose rows would lie across cache lines: NINE, rows filled up */
     COLUMNS = 32,             /* of a group: two AMX tiles, which is what a pass over A makes */
+    SCATTER_COLUMNS = 128,    /* of fine voxels: with 16 channels all eight, written line after line */
     WEIGHTS_COLUMNS = 128,    /* the same for dweight, where each pass transposes A anew */
     BLOCK_BYTES = 1 << 20,    /* of all operands: with all else they stay in a 2 MiB second cache */
     PIECES = 10,              /* blocks wanted, to feed as many threads ... */
@@ -283,7 +284,7 @@ static struct columns make_columns(int n, int unit, int wanted)
 static struct product make_product(const struct conv *v, enum form form, int from, int to, int scatter)
 {
     struct product p = {.a = make_side(form, from), .scatter = scatter, .c = to};
-    p.cols = make_columns(scatter ? 8 * to : to, scatter ? to : 1, COLUMNS);
+    p.cols = make_columns(scatter ? 8 * to : to, scatter ? to : 1, scatter ? SCATTER_COLUMNS : COLUMNS);
     struct gemm_shape s = {.n_segments = p.a.n_segments, .k = p.a.k, .n = p.cols.per};
     p.packed_each = (v->gemm->pack_bytes(&s) + 63) / 64 * 64;
     return p;
