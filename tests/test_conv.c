@@ -494,8 +494,8 @@ static const struct one cut_shapes[] = {
     {CONV_UP, 2, 2, 2, 2, 256, 128, 1, NORM_DROPOUT, 1, 2, 1, 0, 0},
     {CONV_1, 2, 20, 20, 20, 16, 2, 1, NORM_DROPOUT, 1, 0, 1, 0, 1},
     {CONV_1, 1, 1, 1, 5000, 16, 16, 1, NO_NORM, 1, 1, 1, 0, 1},
-    {CONV_1, 1, 1, 1, 70000, 16, 16, 2, NORM, 1, 2, 1, 0, 0}, /* so large that results go past the caches */
-    {CONV_UP, 2, 16, 32, 10, 32, 16, 1, NORM, 1, 2, 1, 0, 0},
+    {CONV_1, 1, 1, 1, 140000, 16, 16, 2, NORM, 1, 2, 1, 0, 0}, /* so large that results go past the caches */
+    {CONV_UP, 2, 16, 32, 20, 32, 16, 1, NORM, 1, 2, 1, 0, 0},
 };
 enum { N_CUT = sizeof cut_shapes / sizeof *cut_shapes };
 

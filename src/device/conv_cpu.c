@@ -18,7 +18,7 @@
 
 /* Tensors from here on are written past the caches: nobody will find them there when they are read, and
  * what they would push out is of use. It also saves the reading of what is then overwritten. */
-enum { STREAM_BYTES = 2 << 20 };
+enum { STREAM_BYTES = 4 << 20 };
 
 /* A tensor that results go to. */
 struct target {

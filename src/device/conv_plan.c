@@ -13,8 +13,10 @@ enum {
     FEW_CHANNELS = 4,         /* most for ALL */
     NARROW = 8,               /* channels whose rows would lie across cache lines: NINE, rows filled up */
     COLUMNS = 32,             /* of a group: two AMX tiles, which is what a pass over A makes */
+    SCATTER_COLUMNS = 128,    /* of fine voxels: with 16 channels all eight, written line after line */
     WEIGHTS_COLUMNS = 128,    /* the same for dweight, where each pass transposes A anew */
     BLOCK_BYTES = 1 << 20,    /* of all operands: with all else they stay in a 2 MiB second cache */
+    LARGE_BLOCK_BYTES = 4 << 20, /* the same where that costs less than more blocks */
     PIECES = 10,              /* blocks wanted, to feed as many threads ... */
     BLOCK_POSITIONS = 1024,   /* ... unless they become smaller than this */
     CHUNK_FLOATS = 32 << 10,  /* of results before they are stored: 128 KiB */
@@ -112,23 +114,32 @@ static int64_t block_bytes(const struct conv *v, const struct block *b, int back
     return (a + y + data) * (int64_t)v->element;
 }
 
+/* Where a weight gradient is too large for partial sums, every block goes over all of it, in memory: then it
+ * is the smaller evil if operands come from the third cache. */
+static int64_t block_limit(const struct conv *v, int backward)
+{
+    int64_t gradient = (int64_t)(v->part_floats * sizeof(float));
+    return backward && 2 * gradient > PART_BYTES ? LARGE_BLOCK_BYTES : BLOCK_BYTES;
+}
+
 /* CONV_3: planes and lines of a block. Lines between planes cost a product, halo lines a fill: about half
  * of what the product costs at 16 channels, and less the more there are. */
 static void cut_volume(struct cut *c, const struct conv *v, int backward)
 {
     int64_t total = (int64_t)c->n * v->d * v->h * v->w, most = total / PIECES;
+    int64_t limit = block_limit(v, backward);
     double best = 0;
     most = most > BLOCK_POSITIONS ? most : BLOCK_POSITIONS;
     for (int n_rows = 1; n_rows <= c->rows; n_rows++) {
         struct block b = {.planes = 1, .rows = (c->rows + n_rows - 1) / n_rows, .len = c->len};
         while (b.planes < c->planes && (b.planes + 1) * b.rows * b.len <= most) {
             b.planes++;
-            if (block_bytes(v, &b, backward) > BLOCK_BYTES) {
+            if (block_bytes(v, &b, backward) > limit) {
                 b.planes--;
                 break;
             }
         }
-        if (n_rows < c->rows && (block_bytes(v, &b, backward) > BLOCK_BYTES || b.rows * b.len > most))
+        if (n_rows < c->rows && (block_bytes(v, &b, backward) > limit || b.rows * b.len > most))
             continue;
         double lines = v->forward.a.form == FORM_PADDED ? (b.rows + 2.0) / b.rows : 1;
         double halo = (b.planes + 2.0) / b.planes * (b.rows + 2) / b.rows;
@@ -291,7 +302,7 @@ static struct columns make_columns(int n, int unit, int wanted)
 static struct product make_product(const struct conv *v, enum form form, int from, int to, int scatter)
 {
     struct product p = {.a = make_side(form, from), .scatter = scatter, .c = to};
-    p.cols = make_columns(scatter ? 8 * to : to, scatter ? to : 1, COLUMNS);
+    p.cols = make_columns(scatter ? 8 * to : to, scatter ? to : 1, scatter ? SCATTER_COLUMNS : COLUMNS);
     struct gemm_shape s = {.n_segments = p.a.n_segments, .k = p.a.k, .n = p.cols.per};
     p.packed_each = (v->gemm->pack_bytes(&s) + 63) / 64 * 64;
     return p;
