@@ -9,7 +9,7 @@
  *     NINE     the 3x3 neighbours in y and x                  3 segments (dz) of 9c
  *     ALL      the 27 neighbours                              1 segment of 27c, filled up to a multiple of 32
  *
- * The last three are CONV_3 (and its gradient). PADDED costs nothing to make but multiplies border
+ * The last three are CONV_3 (and its gradient). PADDED costs nothing to make but bf16 multiplies border
  * positions too, so short lines take NINE. The first layer, with a channel or two, takes ALL.
  *
  * Segments and their elements follow the taps of the kernel: row (tap, channel) of B and of D is row
