@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 RNG_INIT, RNG_DROPOUT = 9, 48
 SEED, SALT, STEP = 1337, 5, 77
+SALT_ZERO = 7  # of the network with betas of 0: no unit lies within float rounding of zero
 KEEP = 6  # values kept of a parameter's gradient
 
 
@@ -40,10 +41,10 @@ def uniform(bits):
     return ((bits >> np.uint64(9)).astype(np.float32) + np.float32(0.5)) * np.float32(1 / 8388608)
 
 
-def initial(k, shape, fan):
+def initial(k, shape, fan, salt):
     n = int(np.prod(shape))
     blocks = np.arange((n + 3) // 4, dtype=np.uint64) + (np.uint64(k) << np.uint64(40))
-    u = uniform(philox(SEED, SALT, RNG_INIT, blocks)).reshape(-1)[:n]
+    u = uniform(philox(SEED, salt, RNG_INIT, blocks)).reshape(-1)[:n]
     w = (np.float32(2) * u - np.float32(1)) * np.float32(1 / np.sqrt(fan))
     return torch.from_numpy(w.astype(np.float64).reshape(shape))
 
@@ -78,7 +79,7 @@ class Net:
     def param(self, name, shape, fan):
         if name not in self.p:
             constant = torch.full(shape, 1.0 if "weight" in name else self.beta, dtype=torch.float64)
-            w = initial(len(self.p), shape, fan) if fan else constant
+            w = initial(len(self.p), shape, fan, SALT if self.beta else SALT_ZERO) if fan else constant
             self.p[name] = w.requires_grad_(True)
         return self.p[name]
 
