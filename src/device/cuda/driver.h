@@ -63,6 +63,9 @@ struct cuda_driver {
 };
 
 /* The one symbol of libfalx_cuda.so. */
+#if defined(__cplusplus)
+extern "C"
+#endif
 const struct cuda_driver *falx_cuda_driver(void);
 
 #endif
