@@ -62,7 +62,7 @@ struct conv_grad {
 /* Moments of the stored output (after rounding to its type), per channel over n and voxels. Sums of
  * pieces are combined in order, in double. */
 struct conv_stats {
-    double *mean, *m2; /* (c_out) host memory: mean, and sum of squared distances from it */
+    double *mean, *m2; /* (c_out) mean, and sum of squared distances from it */
 };
 
 /* A convolution and its weight, for packing many at once. */

@@ -73,7 +73,7 @@ struct device_ops {
 
     /* Batch norm's backward sums and the join of two gradients, see norm.h (cpu: norm_cpu.c). */
     void (*norm_sums)(struct device *dev, const struct tensor *g, const struct conv_source *y,
-                      const float *mean, double *sums_host);
+                      const float *mean, double *sums); /* sums: device memory */
     void (*grad_join)(struct device *dev, const struct tensor *to, const struct tensor *g,
                       const struct conv_source *y);
 

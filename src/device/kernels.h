@@ -28,12 +28,12 @@
 #include "device/kernels_contrast.h"
 #include "device/kernels_loss.h"
 #include "device/kernels_mix.h"
+#include "device/kernels_norm.h"
 #include "device/kernels_optim.h"
 #include "device/kernels_predict.h"
-#include "device/kernels_predict.h"
 
-#define KERNELS(X) KERNELS_LOSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_OPTIM(X) \
-    KERNELS_PREDICT(X)
+#define KERNELS(X) KERNELS_LOSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_NORM(X) \
+    KERNELS_OPTIM(X) KERNELS_PREDICT(X)
 #define REDUCES(X) REDUCES_LOSS(X) REDUCES_CONTRAST(X) REDUCES_OPTIM(X)
 
 #define KERNEL_ID_(name) KERNEL_##name,

@@ -6,7 +6,7 @@
  *                 sums[N*C + n*C + c] = sum over voxels of  M G (y - mean(c))
  *     grad_join:  to += M G           (to: F32; y read without a table, relu or not)
  *
- * From these src/net/norm.c makes the gradients of gamma and beta and the tables p, q, r that the
+ * From these kernels_norm.h makes the gradients of gamma and beta and the tables p, q, r that the
  * convolution's backward pass reads its gradient through.
  *
  * Order of summation: an item is cut into norm_pieces() pieces by its shape alone; a piece is summed in
@@ -22,7 +22,7 @@ enum {
     NORM_RUN = 128    /* rows summed in float: error below 128 * 2^-24 of the sum of magnitudes */
 };
 
-/* Doubles that sums_host must have room for: the result, then the partial sums of all pieces. */
+/* Doubles that sums must have room for: the result, then the partial sums of all pieces. */
 size_t norm_sums_count(int n, int c);
 
 /* The inner loops, one table per level of the processor. */
@@ -37,7 +37,7 @@ struct norm_ops {
 
 /* The members norm_sums and grad_join of the cpu's struct device_ops. */
 void cpu_norm_sums(struct device *dev, const struct tensor *g, const struct conv_source *y,
-                   const float *mean, double *sums_host);
+                   const float *mean, double *sums);
 void cpu_grad_join(struct device *dev, const struct tensor *to, const struct tensor *g,
                    const struct conv_source *y);
 

@@ -50,7 +50,7 @@ static void sum_piece(void *arg, int64_t at)
 }
 
 void cpu_norm_sums(struct device *dev, const struct tensor *g, const struct conv_source *y,
-                   const float *mean, double *sums_host)
+                   const float *mean, double *sums)
 {
     int64_t voxels = (int64_t)g->d * g->h * g->w, c = g->c, nc = g->n * c;
     struct norm_work w = {.ops = cpu_isa(dev)->norm,
@@ -59,17 +59,17 @@ void cpu_norm_sums(struct device *dev, const struct tensor *g, const struct conv
                           .mean = mean,
                           .voxels = voxels,
                           .pieces = norm_pieces(voxels, g->c),
-                          .partial = sums_host + 2 * nc};
+                          .partial = sums + 2 * nc};
     if (dev->error.code != ERR_NONE)
         return;
     pool_run(dev->pool, (int64_t)g->n * w.pieces, sum_piece, &w);
-    memset(sums_host, 0, 2 * (size_t)nc * sizeof *sums_host);
+    memset(sums, 0, 2 * (size_t)nc * sizeof *sums);
     for (int64_t item = 0; item < g->n; item++)
         for (int64_t k = 0; k < w.pieces; k++) {
             const double *part = w.partial + (item * w.pieces + k) * 2 * c;
             for (int64_t j = 0; j < c; j++) {
-                sums_host[item * c + j] += part[j];
-                sums_host[nc + item * c + j] += part[c + j];
+                sums[item * c + j] += part[j];
+                sums[nc + item * c + j] += part[c + j];
             }
         }
 }

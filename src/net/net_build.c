@@ -122,65 +122,70 @@ static int has_table(const struct graph *g, int layer)
     return l->view >= 0 && (g->values[l->view].norm || g->values[l->view].dropout > 0);
 }
 
-/* Hands out pieces of the three blocks of tables; with the blocks NULL it only counts. */
+/* Hands out pieces of the two blocks of tables; with the blocks NULL it only counts. */
 struct share {
-    float *tables, *drops;
-    double *host;
-    int64_t n_tables, n_drops, n_host;
+    float *tables;
+    double *moments;
+    int64_t n_tables, n_moments;
 };
 
-static float *take(float *block, int64_t *used, int64_t count)
+static float *take(struct share *s, int64_t count)
 {
-    float *p = block ? block + *used : NULL;
-    *used += count;
+    float *p = s->tables ? s->tables + s->n_tables : NULL;
+    s->n_tables += count;
     return p;
+}
+
+static double *take_double(struct share *s, int64_t count)
+{
+    double *p = s->moments ? s->moments + s->n_moments : NULL;
+    s->n_moments += count;
+    return p;
+}
+
+static void share_layer(struct net *n, struct share *s, int i)
+{
+    const struct graph *g = &n->graph;
+    struct layer_run *r = &n->run[i];
+    int64_t c = g->layers[i].c_out, nc = n->shape.n * c;
+    r->scale = take(s, nc);
+    r->shift = take(s, nc);
+    if (n->shape.use == NET_TRAINING) {
+        r->p = take(s, nc);
+        r->q = take(s, nc);
+        r->r = take(s, nc);
+        r->center = take(s, c);
+    }
+    if (g->values[g->layers[i].view].dropout > 0)
+        r->drop = take(s, nc);
+    r->mean = take_double(s, c);
+    r->rstd = take_double(s, c);
 }
 
 static void share_tables(struct net *n, struct share *s)
 {
-    const struct graph *g = &n->graph;
-    for (int i = 0; i < g->n_layers; i++) {
-        struct layer_run *r = &n->run[i];
-        int c = g->layers[i].c_out;
-        int64_t nc = (int64_t)n->shape.n * c;
-        if (!has_table(g, i))
-            continue;
-        r->scale = take(s->tables, &s->n_tables, nc);
-        r->shift = take(s->tables, &s->n_tables, nc);
-        if (n->shape.use == NET_TRAINING) {
-            r->p = take(s->tables, &s->n_tables, nc);
-            r->q = take(s->tables, &s->n_tables, nc);
-            r->r = take(s->tables, &s->n_tables, nc);
-            r->center = take(s->tables, &s->n_tables, c);
-        }
-        if (g->values[g->layers[i].view].dropout > 0)
-            r->drop = take(s->drops, &s->n_drops, nc);
-        r->mean = s->host ? s->host + s->n_host : NULL;
-        r->rstd = s->host ? s->host + s->n_host + c : NULL;
-        s->n_host += 2 * c;
+    int widest = 1;
+    for (int i = 0; i < n->graph.n_layers; i++) {
+        widest = n->graph.layers[i].c_out > widest ? n->graph.layers[i].c_out : widest;
+        if (has_table(&n->graph, i))
+            share_layer(n, s, i);
     }
+    n->stat_mean = take_double(s, widest);
+    n->stat_m2 = take_double(s, widest);
+    n->sums = take_double(s, (int64_t)norm_sums_count(n->shape.n, widest));
 }
 
 static int make_tables(struct net *n, struct error *e)
 {
     struct share s = {0};
-    int widest = 1, items = n->shape.n;
-    for (int i = 0; i < n->graph.n_layers; i++)
-        widest = n->graph.layers[i].c_out > widest ? n->graph.layers[i].c_out : widest;
     share_tables(n, &s);
-    n->table_floats = s.n_tables;
-    n->tables = n->dev->ops->alloc(n->dev, (size_t)s.n_tables * sizeof(float));
-    n->drops = mem_alloc(e, (size_t)s.n_drops, sizeof(float));
-    n->host = mem_alloc(e, (size_t)s.n_host, sizeof(double));
-    n->stat_mean = mem_alloc(e, (size_t)widest, sizeof(double));
-    n->stat_m2 = mem_alloc(e, (size_t)widest, sizeof(double));
-    n->sums = mem_alloc(e, norm_sums_count(items, widest), sizeof(double));
-    n->stage = mem_alloc(e, 5 * (size_t)items * (size_t)widest, sizeof(float));
-    if (!n->drops || !n->host || !n->stat_mean || !n->stat_m2 || !n->sums || !n->stage)
-        return -1;
+    size_t floats = (size_t)s.n_tables * sizeof(float), doubles = (size_t)s.n_moments * sizeof(double);
+    n->tables = n->dev->ops->alloc(n->dev, floats);
+    n->moments = n->dev->ops->alloc(n->dev, doubles);
+    n->table_bytes = floats + doubles;
     if (device_check(n->dev, e) < 0)
         return -1;
-    s = (struct share){.tables = n->tables, .drops = n->drops, .host = n->host};
+    s = (struct share){.tables = n->tables, .moments = n->moments};
     share_tables(n, &s);
     return 0;
 }
@@ -295,12 +300,7 @@ void net_free(struct net *n)
             ops->conv_free(n->run[i].conv);
     ops->free(n->dev, n->arena);
     ops->free(n->dev, n->tables);
-    mem_free(n->drops);
-    mem_free(n->host);
-    mem_free(n->stat_mean);
-    mem_free(n->stat_m2);
-    mem_free(n->sums);
-    mem_free(n->stage);
+    ops->free(n->dev, n->moments);
     mem_free(n);
 }
 
@@ -310,6 +310,6 @@ size_t net_bytes(const struct net *n)
     size_t weights = 0, copies = n->shape.use == NET_TRAINING ? 2 : 1;
     for (int i = 0; i < n->graph.n_layers; i++)
         weights += (size_t)n->params->list[n->graph.layers[i].weight].count;
-    return n->plan.bytes + (size_t)n->table_floats * sizeof(float) +
+    return n->plan.bytes + n->table_bytes +
            weights * copies * value_bytes(device_value_type(n->dev));
 }

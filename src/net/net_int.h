@@ -90,8 +90,8 @@ struct layer_run {
     enum value_type type;             /* of y */
     float *scale, *shift, *p, *q, *r; /* (n, c) device; NULL if read as it is */
     float *center;                    /* (c) device: mean as float */
-    double *mean, *rstd;              /* (c) host, of the last forward pass */
-    float *drop;                      /* (n, c) host: 0 or 1/(1-p); NULL without dropout */
+    float *drop;                      /* (n, c) device: 0 or 1/(1-p); NULL without dropout */
+    double *mean, *rstd;              /* (c) device, of the last forward pass */
 };
 
 struct net {
@@ -104,13 +104,11 @@ struct net {
     struct slot slots[NET_LAYERS + 1];
     int n_slots, input_slot;      /* input_slot -1: none */
     unsigned char *arena;         /* device */
-    float *tables;                /* device: all scale, shift, p, q, r, center */
-    double *host;                 /* mean and rstd of all layers */
-    float *drops;
+    float *tables;                /* device: all scale, shift, p, q, r, center, drop */
+    double *moments;              /* device: mean and rstd of all layers, then the three below */
     double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
     double *sums;                 /* norm_sums_count(n, widest) */
-    float *stage;                 /* (5, n, widest) floats on their way to or from the device */
-    int64_t table_floats;
+    size_t table_bytes;
     uint64_t packed;              /* version of the weights that were packed */
     int packed_once;
 

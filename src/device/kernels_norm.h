@@ -1,0 +1,146 @@
+/* kernels_norm.h - batch norm and dropout as tables, a few hundred numbers a layer, one channel an index,
+ * made in double where the voxels are, so that no pass waits for the host. Part of kernels.h.
+ *
+ * Forward, from the moments of the stored output (mean, var over items and voxels), per item and channel:
+ *
+ *     k = gamma / sqrt(var + eps),   scale = m k,   shift = m (beta - mean k),   m = 0 or 1/(1-p)
+ *
+ * Backward, with M = [scale*y + shift > 0], xhat = (y - mean) rstd and N elements a channel:
+ *
+ *     s1 = sum m M G  = dL/dbeta          s2 = sum m M G xhat  = dL/dgamma
+ *     dy = k (m M G - s1/N - xhat s2/N)   so  p = k m,  q = -k rstd s2/N,  r = -k s1/N - q mean
+ *
+ * With the running statistics, which are constants, q = r = 0. One voxel or no variance [M11]: eps keeps
+ * rstd finite, and the unbiased variance of one element is taken as 0. Moments that are not finite (a
+ * diverged step, which the loop discards) do not enter the running statistics.
+ */
+#ifndef FALX_KERNELS_NORM_H
+#define FALX_KERNELS_NORM_H
+
+#include "device/kernels_math.h"
+
+#define K_NORM_EPS 1e-5      /* PyTorch's defaults */
+#define K_NORM_MOMENTUM 0.1
+
+/* The factors m of one item: one block of random numbers for every channel. */
+struct k_drop {
+    float *factor;
+    float p;
+    uint64_t seed, step, first; /* first: random index of channel 0 */
+    uint32_t stream;
+};
+KERNEL void k_drop_range(const struct k_drop *k, int64_t i0, int64_t i1)
+{
+    uint32_t word[4][K_LANES];
+    EACH_CHUNK(i, n, i0, i1) {
+        k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)i, 1);
+        for (int64_t j = 0; j < n; j++) {
+            float u = ((float)(int32_t)(word[0][j] >> 9) + 0.5f) * (1.0f / 8388608.0f);
+            k->factor[i + j] = u >= k->p ? 1.0f / (1.0f - k->p) : 0.0f;
+        }
+    }
+}
+
+/* Tables of a forward pass. gamma NULL: no norm, dropout alone. */
+struct k_norm_tables {
+    const double *batch_mean, *batch_m2; /* of this batch; NULL: the running statistics are used */
+    double elements;                     /* that the moments are of */
+    const float *gamma, *beta;
+    float *running_mean, *running_var;   /* moved if there are moments */
+    const float *factor;                 /* (items, c) m; NULL: 1 */
+    int items, c;
+    double *mean, *rstd;                 /* (c), for the backward pass */
+    float *center;                       /* (c) the mean as float; may be NULL */
+    float *scale, *shift;                /* (items, c) */
+};
+
+KERNEL void k_norm_running(const struct k_norm_tables *k, int64_t j)
+{
+    double m2 = k->batch_m2[j], unbiased = m2 / (k->elements > 1 ? k->elements - 1 : 1);
+    double mean = (1 - K_NORM_MOMENTUM) * (double)k->running_mean[j] + K_NORM_MOMENTUM * k->batch_mean[j];
+    double var = (1 - K_NORM_MOMENTUM) * (double)k->running_var[j] +
+                 K_NORM_MOMENTUM * (unbiased > 0 ? unbiased : 0);
+    if (!isfinite((float)mean) || !isfinite((float)var) || !isfinite(m2))
+        return;
+    k->running_mean[j] = (float)mean;
+    k->running_var[j] = (float)var;
+}
+
+KERNEL void k_norm_moments(const struct k_norm_tables *k, int64_t j)
+{
+    double var = k->batch_m2 ? k->batch_m2[j] / k->elements : (double)k->running_var[j];
+    k->mean[j] = k->batch_mean ? k->batch_mean[j] : (double)k->running_mean[j];
+    k->rstd[j] = 1.0 / sqrt((var < 0 ? 0 : var) + K_NORM_EPS);
+    if (k->batch_m2)
+        k_norm_running(k, j);
+    if (k->center)
+        k->center[j] = (float)k->mean[j];
+}
+
+KERNEL void k_norm_tables_range(const struct k_norm_tables *k, int64_t i0, int64_t i1)
+{
+    for (int64_t j = i0; j < i1; j++) {
+        double scale = 1.0, shift = 0.0;
+        if (k->gamma) {
+            k_norm_moments(k, j);
+            scale = (double)k->gamma[j] * k->rstd[j];
+            shift = (double)k->beta[j] - k->mean[j] * scale;
+        }
+        for (int64_t at = j; at < (int64_t)k->items * k->c; at += k->c) {
+            double m = k->factor ? (double)k->factor[at] : 1.0;
+            k->scale[at] = (float)(scale * m);
+            k->shift[at] = (float)(shift * m);
+        }
+    }
+}
+
+/* Gradients of gamma and beta, added, and the tables p, q, r. gamma NULL: no norm. */
+struct k_norm_grads {
+    const double *sums;                  /* of norm.h: (2, items, c) */
+    const double *mean, *rstd;
+    double elements;                     /* 0: the statistics were constants */
+    const float *gamma, *factor;
+    int items, c;
+    float *dgamma, *dbeta;
+    float *p, *q, *r;                    /* (items, c) */
+};
+
+/* s1 and s2 of channel j. */
+KERNEL void k_norm_channel_sums(const struct k_norm_grads *k, int64_t j, double *s1, double *s2)
+{
+    int64_t nc = (int64_t)k->items * k->c;
+    double off = (double)(float)k->mean[j] - k->mean[j], first = 0, second = 0;
+    for (int64_t at = j; at < nc; at += k->c) {
+        double m = k->factor ? (double)k->factor[at] : 1.0;
+        first += m * k->sums[at];
+        second += m * (k->sums[nc + at] + off * k->sums[at]);
+    }
+    *s1 = first;
+    *s2 = second * k->rstd[j];
+}
+
+KERNEL void k_norm_grads_range(const struct k_norm_grads *k, int64_t i0, int64_t i1)
+{
+    for (int64_t j = i0; j < i1; j++) {
+        double scale = 1.0, slope = 0, constant = 0, s1, s2;
+        if (k->gamma) {
+            k_norm_channel_sums(k, j, &s1, &s2);
+            k->dbeta[j] = (float)((double)k->dbeta[j] + s1);
+            k->dgamma[j] = (float)((double)k->dgamma[j] + s2);
+            scale = (double)k->gamma[j] * k->rstd[j];
+            if (k->elements > 0) {
+                slope = -scale * k->rstd[j] * s2 / k->elements;
+                constant = -scale * s1 / k->elements - slope * k->mean[j];
+            }
+        }
+        for (int64_t at = j; at < (int64_t)k->items * k->c; at += k->c) {
+            k->p[at] = (float)(scale * (k->factor ? (double)k->factor[at] : 1.0));
+            k->q[at] = (float)slope;
+            k->r[at] = (float)constant;
+        }
+    }
+}
+
+#define KERNELS_NORM(X) X(drop) X(norm_tables) X(norm_grads)
+
+#endif
