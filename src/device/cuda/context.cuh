@@ -22,10 +22,16 @@ struct cuda_context {
     int multiprocessors;
     void *scratch;
     size_t scratch_bytes;
+    void *landing; /* CUDA_LANDING bytes of pinned host memory, where small results arrive; NULL: refused */
 };
+enum { CUDA_LANDING = 1 << 16 };
 
 /* Makes scratch at least this large: 0, or a CUDA error code. What was in it is lost. */
 int cuda_reserve(struct cuda_context *c, size_t bytes);
+
+/* Waits for everything in the stream, at most CUDA_PATIENCE seconds, then copies to the host. */
+enum { CUDA_PATIENCE = 60 };
+int cuda_fetch(struct cuda_context *c, void *to_host, const void *from, size_t bytes);
 
 /* Members of the table, by their names there. */
 int cuda_conv_new(struct cuda_context *c, struct conv **out, const struct conv_shape *s);
