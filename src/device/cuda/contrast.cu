@@ -1,6 +1,6 @@
 /* contrast.cu - contrast.h on the GPU: all pairs of N rows, in float32, none of them stored.
  *
- *     prepare --> [ sums: rows x splits ] --> shares --> [ pull: rows x splits ] --> add up
+ *     rows --> [ sums: rows x splits ] --> shares --> [ pull: rows x splits ] --> added up
  *
  * Scores are powers of two, b(i,j) = row(i).row(j) log2(e) / tau. A thread has MINE rows i in registers and
  * walks over the rows j of its split, which its block reads into shared memory TILE at a time; all threads
@@ -148,6 +148,16 @@ static __device__ __forceinline__ void sum_chunk(float (&top)[MINE], float (&sum
     }
 }
 
+/* All rows j of the tile. */
+static __device__ __forceinline__ void sum_tile(float (&top)[MINE], float (&sum)[MINE],
+                                                const float (&q)[MINE][K], const float (*tile)[K], int i0,
+                                                int j0, int count, int care)
+{
+#pragma unroll 1
+    for (int c = 0; c < TILE; c += CHUNK)
+        sum_chunk(top, sum, q, tile, c, i0, j0, count, care);
+}
+
 static __global__ void __launch_bounds__(THREADS) sum_pairs(const __grid_constant__ struct pairs_work w)
 {
     __shared__ __align__(16) float tile[TILE][K];
@@ -162,7 +172,7 @@ static __global__ void __launch_bounds__(THREADS) sum_pairs(const __grid_constan
         all[r] = 0;
     }
     for (int t = first; t < end; t++) {
-        const int j0 = t * TILE, care = needs_care(w, j0);
+        const int j0 = t * TILE;
         float before[MINE], sum[MINE];
         __syncthreads();
         load_tile(tile, w, j0);
@@ -172,8 +182,10 @@ static __global__ void __launch_bounds__(THREADS) sum_pairs(const __grid_constan
             before[r] = top[r];
             sum[r] = 0;
         }
-        for (int c = 0; c < TILE; c += CHUNK)
-            sum_chunk(top, sum, q, tile, c, i0, j0, w.count, care);
+        if (needs_care(w, j0))
+            sum_tile(top, sum, q, tile, i0, j0, w.count, 1);
+        else
+            sum_tile(top, sum, q, tile, i0, j0, w.count, 0);
 #pragma unroll
         for (int r = 0; r < MINE; r++)
             all[r] = all[r] * (double)power(before[r] - top[r]) + (double)sum[r];
