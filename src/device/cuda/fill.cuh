@@ -1,4 +1,4 @@
-/* fill.cuh - a box of voxels brought through the reading formula into shared memory, as bf16.
+/* fill.cuh - voxels brought through the reading formula into shared memory, as bf16.
  *
  * Sixteen channels at a time, in two halves of eight. A voxel of a half is one word of 16 bytes:
  *
@@ -7,6 +7,9 @@
  * So eight neighbours in x are 128 bytes in a row: every shift of them is read without bank conflicts, and
  * a shift by a tap is a constant in the address. `half` is 4 more than a multiple of 8, so that the two
  * halves of a voxel, written by neighbouring threads, never meet in a bank. Outside the volume is 0.
+ *
+ * Which voxels: a box of a volume here, rows of voxels in conv_step_weight.cu; PLACES is a struct with a
+ * count and fill_locate() of its own.
  */
 #ifndef FALX_CUDA_FILL_CUH
 #define FALX_CUDA_FILL_CUH
@@ -36,40 +39,49 @@ __host__ __device__ inline int box_words(const struct box &b)
 }
 
 struct fill_place {
-    int to;            /* word, or -1: no voxel of the box */
+    int to;            /* word, or -1: none */
     int64_t voxel;     /* or -1: outside the volume */
 };
 
-__device__ __forceinline__ struct fill_place fill_locate(const struct box &b, const struct volume &v,
-                                                         const struct corner &at, int i)
+struct box_places {
+    const struct box &b;
+    const struct volume &v;
+    struct corner at;
+};
+
+__device__ __forceinline__ int fill_count(const struct box_places &f)
+{
+    return f.b.count;
+}
+
+__device__ __forceinline__ struct fill_place fill_locate(const struct box_places &f, int i)
 {
     struct fill_place p = {-1, -1};
-    if (i >= b.count)
+    const struct volume &v = f.v;
+    if (i >= f.b.count)
         return p;
-    int row = (int)(((uint32_t)i * b.by_x) >> 20), x = i - row * b.x;
-    int z = (int)(((uint32_t)row * b.by_y) >> 20), y = row - z * b.y;
-    p.to = z * b.plane + y * b.line + x;
-    z += at.z;
-    y += at.y;
-    x += at.x;
+    int row = (int)(((uint32_t)i * f.b.by_x) >> 20), x = i - row * f.b.x;
+    int z = (int)(((uint32_t)row * f.b.by_y) >> 20), y = row - z * f.b.y;
+    p.to = z * f.b.plane + y * f.b.line + x;
+    z += f.at.z;
+    y += f.at.y;
+    x += f.at.x;
     if ((unsigned)z < (unsigned)v.d && (unsigned)y < (unsigned)v.h && (unsigned)x < (unsigned)v.w)
-        p.voxel = ((int64_t)(at.item * v.d + z) * v.h + y) * v.w + x;
+        p.voxel = ((int64_t)(f.at.item * v.d + z) * v.h + y) * v.w + x;
     return p;
 }
 
-enum { FILL_BATCH = 4 }; /* loads in flight */
-
-template <int KIND>
-__device__ __forceinline__ void fill_wide(uint4 *to, const struct box &b, const struct volume &v,
-                                          const struct corner &at, const struct reader &r, int channel,
+template <int KIND, class PLACES>
+__device__ __forceinline__ void fill_wide(uint4 *to, const PLACES &f, const struct reader &r, int channel,
                                           int thread, int threads, const float t[READ_TABLES][8])
 {
-    for (int first = thread / 2; first < b.count; first += FILL_BATCH * (threads / 2)) {
-        uint4 x[FILL_BATCH], y[FILL_BATCH];
-        struct fill_place p[FILL_BATCH];
+    const int BATCH = KIND == READ_ONE ? 4 : 2; /* four loads in flight */
+    for (int first = thread / 2; first < fill_count(f); first += BATCH * (threads / 2)) {
+        uint4 x[BATCH], y[BATCH];
+        struct fill_place p[BATCH];
 #pragma unroll
-        for (int k = 0; k < FILL_BATCH; k++) {
-            p[k] = fill_locate(b, v, at, first + k * (threads / 2));
+        for (int k = 0; k < BATCH; k++) {
+            p[k] = fill_locate(f, first + k * (threads / 2));
             x[k] = y[k] = make_uint4(0, 0, 0, 0);
             if (p[k].voxel < 0)
                 continue;
@@ -79,7 +91,7 @@ __device__ __forceinline__ void fill_wide(uint4 *to, const struct box &b, const 
                 y[k] = __ldg((const uint4 *)((const unsigned short *)r.from[1] + from));
         }
 #pragma unroll
-        for (int k = 0; k < FILL_BATCH; k++) {
+        for (int k = 0; k < BATCH; k++) {
             uint4 words = read_words<KIND>(x[k], y[k], t, r.floor);
             if (p[k].voxel < 0)
                 words = make_uint4(0, 0, 0, 0);
@@ -89,13 +101,12 @@ __device__ __forceinline__ void fill_wide(uint4 *to, const struct box &b, const 
     }
 }
 
-template <int KIND>
-__device__ __forceinline__ void fill_any(uint4 *to, const struct box &b, const struct volume &v,
-                                         const struct corner &at, const struct reader &r, int channel,
+template <int KIND, class PLACES>
+__device__ __forceinline__ void fill_any(uint4 *to, const PLACES &f, const struct reader &r, int channel,
                                          int thread, int threads, const float t[READ_TABLES][8])
 {
-    for (int i = thread / 2; i < b.count; i += threads / 2) {
-        struct fill_place p = fill_locate(b, v, at, i);
+    for (int i = thread / 2; i < fill_count(f); i += threads / 2) {
+        struct fill_place p = fill_locate(f, i);
         float words[8] = {0};
         if (p.voxel >= 0)
             read_any<KIND>(words, r, p.voxel * r.c + channel, r.c - channel, t);
@@ -103,39 +114,40 @@ __device__ __forceinline__ void fill_any(uint4 *to, const struct box &b, const s
     }
 }
 
-template <int KIND>
-__device__ __forceinline__ void fill_kind(uint4 *to, const struct box &b, const struct volume &v,
-                                          const struct corner &at, const struct reader &r, int channel,
-                                          int thread, int threads)
+template <int KIND, class PLACES>
+__device__ __forceinline__ void fill_kind(uint4 *to, int half, const PLACES &f, const struct reader &r,
+                                          int item, int channel, int thread, int threads)
 {
     float t[READ_TABLES][8];
-    int half = thread % 2;
-    channel += 8 * half;
-    to += half * b.half;
-    read_tables<KIND>(t, r, at.item, channel);
+    channel += thread % 2 * 8;
+    to += thread % 2 * half;
+    read_tables<KIND>(t, r, item, channel);
     if (r.wide && channel < r.c)
-        fill_wide<KIND>(to, b, v, at, r, channel, thread, threads, t);
+        fill_wide<KIND>(to, f, r, channel, thread, threads, t);
     else
-        fill_any<KIND>(to, b, v, at, r, channel, thread, threads, t);
+        fill_any<KIND>(to, f, r, channel, thread, threads, t);
 }
 
-/* Channels `channel` .. +15, by all threads of the block (an even number of them). */
+/* Channels `channel` .. +15 of an item, by all threads of the block (an even number of them). */
+template <class PLACES>
+__device__ __forceinline__ void fill(uint4 *to, int half, const PLACES &f, const struct reader &r, int item,
+                                     int channel, int thread, int threads)
+{
+    if (r.kind == READ_ONE)
+        fill_kind<READ_ONE>(to, half, f, r, item, channel, thread, threads);
+    else if (r.kind == READ_TWO)
+        fill_kind<READ_TWO>(to, half, f, r, item, channel, thread, threads);
+    else
+        fill_kind<READ_GRAD>(to, half, f, r, item, channel, thread, threads);
+}
+
 __device__ __forceinline__ void fill_box(uint4 *to, const struct box &b, const struct volume &v,
                                          const struct corner &at, const struct reader &r, int channel,
                                          int thread, int threads)
 {
-    if (r.kind == READ_ONE)
-        fill_kind<READ_ONE>(to, b, v, at, r, channel, thread, threads);
-    else if (r.kind == READ_TWO)
-        fill_kind<READ_TWO>(to, b, v, at, r, channel, thread, threads);
-    else
-        fill_kind<READ_GRAD>(to, b, v, at, r, channel, thread, threads);
+    struct box_places f = {b, v, at};
+    fill(to, b.half, f, r, at.item, channel, thread, threads);
 }
-
-/* Word i of the pattern of a warp's sixteen voxels, see conv_three.cu. */
-struct pattern {
-    int z, y, x; /* z*y*x == 16 */
-};
 
 /* ---- on the host --------------------------------------------------------------------------------------- */
 

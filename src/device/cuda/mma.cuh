@@ -39,7 +39,7 @@ __device__ __forceinline__ void tile_load_turned(uint32_t a[4], uint32_t address
 
 __device__ __forceinline__ void tile_multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -51,6 +51,12 @@ __device__ __forceinline__ uint32_t bf16_pair(float low, float high)
     uint32_t u;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low));
     return u;
+}
+
+__device__ __forceinline__ uint4 bf16_eight(const float v[8])
+{
+    return make_uint4(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3]), bf16_pair(v[4], v[5]),
+                      bf16_pair(v[6], v[7]));
 }
 
 __device__ __forceinline__ float bf16_low(uint32_t u)

@@ -117,12 +117,6 @@ __device__ __forceinline__ void read_any(float v[8], const struct reader &r, int
     }
 }
 
-__device__ __forceinline__ uint4 bf16_eight(const float v[8])
-{
-    return make_uint4(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3]), bf16_pair(v[4], v[5]),
-                      bf16_pair(v[6], v[7]));
-}
-
 /* One number, with its tables looked up: for kernels in which speed is secondary. */
 __device__ __forceinline__ float table_at(const float *t, int64_t at, float otherwise)
 {
