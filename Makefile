@@ -160,11 +160,12 @@ $(CUDA_OBJ): $(B)/%.o: %.cu
 
 $(B)/libfalx_cuda.so: $(CUDA_OBJ)
 	$(call SAY,link)
-	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker -z,relro,-z,now -o $@ $^
+	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker -z,defs,-z,relro,-z,now -o $@ $^
 
 $(B)/cuda_%: tests/cuda_%.cu $(B)/libfalx_cuda.so
 	$(call SAY,test)
-	$(Q)$(NVCC) $(NVFLAGS) -fmad=false -Xcompiler -ffp-contract=off -o $@ $< $(B)/libfalx_cuda.so -Xlinker -rpath,'$$ORIGIN'
+	$(Q)$(NVCC) $(NVFLAGS) -Itests -fmad=false -Xcompiler -ffp-contract=off -o $@ $< $(B)/libfalx_cuda.so \
+	    -Xlinker -rpath,'$$ORIGIN'
 
 $(B)/test_%: tests/test_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,test)

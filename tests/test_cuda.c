@@ -54,7 +54,8 @@ static void test_open(void **state)
 
 static void test_names(void **state)
 {
-    static const char *const wrong[] = {"cuda:", "cuda:x", "cuda:-1", "cuda:1 ", "cuda:0x1", "cuda:99999999999"};
+    static const char *const wrong[] = {"cuda:",   "cuda:x",   "cuda:-1",
+                                        "cuda:1 ", "cuda:0x1", "cuda:99999999999"};
     struct device *dev;
     struct error e;
     (void)state;
@@ -338,7 +339,8 @@ static void noise_cases(struct case_store *s, int count, int labeled)
     for (int i = 0; i < count; i++) {
         char name[16];
         snprintf(name, sizeof name, "case%d", i);
-        struct stored_case *c = case_store_add(s, name, dims, i < labeled ? CASE_LABELED : CASE_UNLABELED, &e);
+        struct stored_case *c =
+            case_store_add(s, name, dims, i < labeled ? CASE_LABELED : CASE_UNLABELED, &e);
         assert_non_null(c);
         struct rng r = rng_start(5, (uint64_t)i, RNG_TEST, 2);
         for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++) {

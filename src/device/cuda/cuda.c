@@ -72,8 +72,9 @@ static int keep(struct gpu *g, int code, const char *where)
     if (code == CODE_MEMORY)
         return fail(e, ERR_DEVICE, "G04", "cuda:%d: out of memory (%s); %.2f of %.2f GiB are held here",
                     g->index, where, gib(g->bytes), gib(g->total));
-    return fail(e, ERR_DEVICE, "G06", "cuda:%d: %s (CUDA error %d, seen in %s); nothing more is computed on it",
-                g->index, g->d->text(code), code, where);
+    return fail(e, ERR_DEVICE, "G06",
+                "cuda:%d: %s (CUDA error %d, seen in %s); nothing more is computed on it", g->index,
+                g->d->text(code), code, where);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -112,8 +113,8 @@ static void *gpu_alloc(struct device *dev, size_t bytes)
     int code = g->d->alloc(g->c, &memory, bytes);
     if (code == CODE_MEMORY) {
         fail(&dev->error, ERR_DEVICE, "G03",
-             "cuda:%d: out of memory: %.2f GiB wanted, %.2f of %.2f GiB are held already; try a smaller patch "
-             "or batch", g->index, gib(bytes), gib(g->bytes), gib(g->total));
+             "cuda:%d: out of memory: %.2f GiB wanted, %.2f of %.2f GiB are held already; try a smaller "
+             "patch or batch", g->index, gib(bytes), gib(g->bytes), gib(g->total));
         return NULL;
     }
     if (keep(g, code, "alloc") < 0)
@@ -367,8 +368,9 @@ int cuda_open_driver(struct device **out, const struct cuda_driver *d, const str
 {
     *out = NULL;
     if (d->version != CUDA_DRIVER_VERSION)
-        return fail(e, ERR_DEVICE, "G02", "libfalx_cuda.so has interface %d, this program %d; build both anew",
-                    d->version, CUDA_DRIVER_VERSION);
+        return fail(e, ERR_DEVICE, "G02",
+                    "libfalx_cuda.so has interface %d, this program %d; build both anew", d->version,
+                    CUDA_DRIVER_VERSION);
     struct gpu *g = mem_alloc(e, 1, sizeof *g);
     if (!g)
         return -1;
@@ -416,7 +418,8 @@ static const struct cuda_driver *load_beside(struct error *e)
         if (access(path, F_OK) == 0)
             return load(path, e);
     }
-    fail(e, ERR_DEVICE, "G01", "libfalx_cuda.so is not beside the program; make builds it where nvcc is found");
+    fail(e, ERR_DEVICE, "G01",
+         "libfalx_cuda.so is not beside the program; make builds it where nvcc is found");
     return NULL;
 }
 
