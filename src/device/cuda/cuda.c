@@ -398,7 +398,7 @@ static const struct cuda_driver *load(const char *path, struct error *e)
     void *symbol = library ? dlsym(library, "falx_cuda_driver") : NULL;
     if (!symbol) {
         const char *why = dlerror();
-        fail(e, ERR_DEVICE, "G01", "%s: %s", path, why ? why : "no falx_cuda_driver in it");
+        fail(e, ERR_DEVICE, "G01", "%s", why ? why : path); /* it names the file */
         return NULL;
     }
     memcpy(&function, &symbol, sizeof function); /* ISO C has no conversion */
