@@ -13,7 +13,7 @@ LDFLAGS  ?= -pie -Wl,-z,relro,-z,now
 # the shared library.
 override CFLAGS += -std=c11 -D_GNU_SOURCE -Isrc -Itests -fno-math-errno -ffp-contract=off -fPIC -pthread \
             $(WARN) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
+LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
 # Only the helper program and the tests that make HDF5 files see libhdf5.
 HDF5     = $(shell pkg-config --cflags --libs hdf5)
 
@@ -27,7 +27,16 @@ MARCH_avx2 := x86-64-v3
 MARCH_avx512 := x86-64-v4 -mprefer-vector-width=512
 MARCH_amx := sapphirerapids -mprefer-vector-width=512
 ISA_OBJ  := $(foreach l,$(LEVELS),$(patsubst src/%.c,$(B)/src/%-$(l).o,$(wildcard src/device/isa/*.c)))
-LIB_OBJ  += $(ISA_OBJ)
+LIB_OBJ  += $(ISA_OBJ) $(patsubst %.c,$(B)/%.o,$(wildcard src/device/cuda/*.c))
+# src/device/cuda/*.cu becomes libfalx_cuda.so, which the program opens at run time where it finds one; without
+# nvcc it is left out. NVCC= leaves it out anyway. Code for Ampere and Hopper, and what a driver can make
+# later ones' code from.
+NVCC     ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDA_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
+            -gencode arch=compute_90,code=compute_90
+NVFLAGS  := -std=c++17 -O3 -Isrc -Xcompiler -fPIC,-Wall,-fvisibility=hidden $(CUDA_ARCH)
+CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(wildcard src/device/cuda/*.cu))
+CUDA     := $(if $(NVCC),$(B)/libfalx_cuda.so)
 CLI_OBJ  := $(patsubst %.c,$(B)/%.o,$(wildcard src/cli/*.c))
 CLI_PART := $(filter-out %/main.o,$(CLI_OBJ))
 PROGRAM  := $(B)/falx $(B)/falx-hdf5 $(B)/falx-limit
@@ -45,7 +54,7 @@ SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
 .DEFAULT_GOAL := all
 
 all: deps                       ## build the program at build/falx and the library in build/lib
-	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM) $(LIBRARY)
+	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM) $(LIBRARY) $(CUDA)
 
 help:                           ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -114,7 +123,7 @@ $(B)/lib/libfalx.so: $(B)/lib/falx.o
 $(B)/lib/pkgconfig/falx.pc: src/base/version.h Makefile
 	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: falx' 'Description: outlines organs in 3D scans' \
 	    'Version: $(VERSION)' 'Requires.private: $(PKGS)' 'Cflags: -I$(abspath src/api)' \
-	    'Libs: -L$(abspath $(B)/lib) -lfalx' 'Libs.private: -lm -pthread' > $@
+	    'Libs: -L$(abspath $(B)/lib) -lfalx' 'Libs.private: -lm -ldl -pthread' > $@
 
 $(B)/lib/example: examples/predict.c $(B)/lib/libfalx.so $(B)/lib/pkgconfig/falx.pc
 	$(call SAY,link)
@@ -142,6 +151,22 @@ $(B)/src/device/isa/%-$(1).o: src/device/isa/%.c
 endef
 $(foreach l,$(LEVELS),$(eval $(call isa_rule,$(l))))
 
+# Voxel loops round every product by itself, as on the processor: the same numbers there and here.
+$(B)/src/device/cuda/loops%.o: NVFLAGS += -fmad=false
+$(CUDA_OBJ): $(B)/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call SAY,nvcc)
+	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/libfalx_cuda.so: $(CUDA_OBJ)
+	$(call SAY,link)
+	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker -z,defs,-z,relro,-z,now -o $@ $^
+
+$(B)/cuda_%: tests/cuda_%.cu $(B)/libfalx_cuda.so
+	$(call SAY,test)
+	$(Q)$(NVCC) $(NVFLAGS) -Itests -fmad=false -Xcompiler -ffp-contract=off -o $@ $< $(B)/libfalx_cuda.so \
+	    -Xlinker -rpath,'$$ORIGIN'
+
 $(B)/test_%: tests/test_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,test)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(CLI_PART) $(B)/libfalx.a -lcmocka $(HDF5) $(LIBS)
@@ -158,4 +183,4 @@ $(B)/fuzz_%: tests/fuzz/fuzz_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,fuzz)
 	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $< $(CLI_PART) $(B)/libfalx.a $(LIBS)
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(TESTS:=.d)

@@ -17,6 +17,9 @@
 #else
 #define PRINTF(fmt, args)
 #endif
+#if defined(__cplusplus) /* the CUDA sources read this file, too */
+#define _Noreturn [[noreturn]]
+#endif
 
 /* ---- errors ------------------------------------------------------------------------------- */
 

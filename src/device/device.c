@@ -1,9 +1,12 @@
-/* device.c - tensors, and opening a device by name. The only device so far is the processor (cpu.c). */
+/* device.c - tensors, and opening a device by name: the processor (cpu.c) or a GPU (cuda/cuda.c). "auto" is a
+ * GPU where there is one that can be used, else the processor.
+ */
 #include "device/device.h"
 
 #include <string.h>
 
 #include "device/cpu.h"
+#include "device/cuda/cuda.h"
 
 size_t value_bytes(enum value_type t)
 {
@@ -49,10 +52,17 @@ const char *precision_name(enum precision p)
 
 int device_open(struct device **out, const struct device_options *o, struct error *e)
 {
+    const char *name = o->name ? o->name : "auto";
     *out = NULL;
-    if (!o->name || strcmp(o->name, "auto") == 0 || strcmp(o->name, "cpu") == 0)
+    if (cuda_is_name(name))
+        return cuda_open(out, o, e);
+    int is_auto = strcmp(name, "auto") == 0;
+    if (is_auto && !o->level && cuda_open(out, o, NULL) == 0)
+        return 0;
+    if (is_auto || strcmp(name, "cpu") == 0)
         return cpu_open(out, o, e);
-    return fail(e, ERR_DEVICE, NULL, "unknown device \"%s\": auto and cpu exist", o->name);
+    return fail(e, ERR_DEVICE, NULL, "unknown device \"%s\": auto, cpu, cuda and cuda:0, cuda:1, ... exist",
+                o->name);
 }
 
 void device_close(struct device *dev)

@@ -51,7 +51,7 @@ struct conv_weight;
 struct contrast;
 
 struct device_ops {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda" */
     void (*close)(struct device *dev);
 
     /* Memory comes zeroed and aligned to 64 bytes; NULL with the sticky error set on failure. */
@@ -99,7 +99,7 @@ struct device {
 };
 
 struct device_options {
-    const char *name;         /* "auto", "cpu", later "cuda[:i]"; NULL = auto */
+    const char *name;         /* "auto", "cpu", "cuda[:i]"; NULL = auto */
     enum precision precision; /* AUTO: bf16 where the device multiplies it fast, else f32 */
     int threads;              /* 0 = one per core */
     const char *level;        /* tests: level of the processor (isa/levels.h); NULL = the best */

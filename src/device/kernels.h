@@ -18,7 +18,8 @@
  * Expanding the lists gives the numbers below, the loops of the CPU (isa/loops.c) and those of any
  * other device. A new loop is one struct, one body, one word, for all devices at once.
  *
- * Range, not index, so that a CPU can work on many voxels at once; a GPU thread calls it with one.
+ * Range, not index, so that a CPU can work on many voxels at once; a GPU thread calls it with one, or, in a
+ * reduction past the end, with none.
  */
 #ifndef FALX_KERNELS_H
 #define FALX_KERNELS_H

@@ -10,7 +10,7 @@
 
 #include "device/kernels_math.h"
 
-enum { K_DIMS = 16, K_CLASSES = 256 };
+enum { K_DIMS = 16 };
 #define K_SHORT 1e-12f
 
 /* ---- rows at chosen voxels ------------------------------------------------------------------ */
@@ -97,7 +97,7 @@ KERNEL void r_class_moments_range(const struct r_class_moments *k, int64_t i0, i
                 in[j] = (float)here;
                 some |= here;
             }
-            if (some)
+            if (K_SOME(some))
                 k_class_chunk(sums + (int64_t)c * per * REDUCE_LANES, x, in, k->shift[c], k->order);
         }
     }
@@ -368,7 +368,7 @@ KERNEL void k_unit_lanes(float (*u)[K_LANES], float *inverse)
 
 KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t i1, float *sums)
 {
-    float logit[K_CLASSES][K_LANES], u[K_DIMS][K_LANES], G[K_DIMS][K_LANES];
+    float logit[KERNEL_CLASSES][K_LANES], u[K_DIMS][K_LANES], G[K_DIMS][K_LANES];
     EACH_CHUNK(i, n, i0, i1) {
         float share[K_LANES] = {0}, inverse[K_LANES], form[K_LANES], value[K_LANES];
         int label[K_LANES] = {0}, some = 0;
@@ -378,7 +378,7 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
             label[j] = k->label[i + j];
             some |= share[j] > 0;
         }
-        if (!some)
+        if (!K_SOME(some))
             continue;
         k_load(u, k->features + i * K_DIMS, K_DIMS, K_DIMS, n);
         k_unit_lanes(u, inverse);

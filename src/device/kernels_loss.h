@@ -21,11 +21,7 @@
 
 #include "device/kernels_math.h"
 
-enum {
-    KERNEL_CLASSES = 256, /* labels are bytes */
-    GAUSS_PAIRS = 8, GAUSS_RANK = 16,
-    GAUSS_ROWS = 256      /* pairs * classes at most; a multiple of 4 */
-};
+enum { GAUSS_PAIRS = 8, GAUSS_RANK = 16 };
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 

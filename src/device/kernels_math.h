@@ -1,11 +1,14 @@
 /* kernels_math.h - what the bodies of kernels.h are written with: lanes, exp, log, random numbers.
  *
  * A body works on K_LANES voxels at once, in small arrays x[K_LANES] ("lanes"), through loops over
- * the lanes that a C compiler turns into vector instructions. On a GPU a thread is one lane,
- * K_LANES is 1, and the same text is a scalar program.
+ * the lanes that a C compiler turns into vector instructions.
  *
  *     voxels  i0 .. i1      |--- K_LANES ---|--- K_LANES ---|-- n --|
  *     one chunk             x[0] x[1] ...          loads and stores touch n lanes, arithmetic all
+ *
+ * On a GPU a warp is the chunk and a thread is one lane of it: K_LANES is 1, n is 1, or 0 past the end, and
+ * the same text is a scalar program. Threads of a warp take every decision together (K_SOME), since sums
+ * are made by all of them.
  *
  * The functions are branch-free polynomials of our own, so that every device and every level of the
  * processor gives the same numbers; coefficients are minimax fits on the intervals named beside
@@ -30,41 +33,66 @@
 #define KERNEL static inline
 #endif
 
+/* Loop over the lanes, and over the chunks of a range: n is the number of lanes in use. K_SOME: true for
+ * one lane of the chunk at least. */
+#define EACH_LANE(j) for (int j = 0; j < K_LANES; j++)
 #ifdef __CUDA_ARCH__
 enum { K_LANES = 1, REDUCE_LANES = 1 };
+#define K_SOME(x) __any_sync(0xFFFFFFFFu, (x))
+#define EACH_CHUNK(i, n, i0, i1) for (int64_t i = (i0), n = (i1) - i, once_ = 1; once_; once_ = 0)
 #else
 enum { K_LANES = 32, REDUCE_LANES = 16 }; /* 32: two 64-byte registers, which hides their latency */
-#endif
-
-/* Loop over the lanes, and over the chunks of a range: n is the number of lanes in use. */
-#define EACH_LANE(j) for (int j = 0; j < K_LANES; j++)
+#define K_SOME(x) (x)
 #define EACH_CHUNK(i, n, i0, i1)                                                                   \
     for (int64_t i = (i0), n = (i1) - i < K_LANES ? (i1) - i : K_LANES; n > 0;                     \
          i += K_LANES, n = (i1) - i < K_LANES ? (i1) - i : K_LANES)
+#endif
+
+/* sums row s += x, REDUCE_LANES numbers; on a GPU the warp's numbers, in the order of a tree. */
+KERNEL void k_add_row(float *sums, int s, const float *x)
+{
+    float *row = sums + (int64_t)s * REDUCE_LANES;
+#ifdef __CUDA_ARCH__
+    float sum = x[0];
+    for (int apart = 16; apart > 0; apart /= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
+    if (threadIdx.x % 32 == 0)
+        row[0] += sum;
+#else
+    for (int j = 0; j < REDUCE_LANES; j++)
+        row[j] += x[j];
+#endif
+}
 
 /* sums row s += x, all lanes; lanes not in use must hold 0. */
 KERNEL void k_add(float *sums, int s, const float *x)
 {
-    float *row = sums + (int64_t)s * REDUCE_LANES;
     for (int part = 0; part < K_LANES; part += REDUCE_LANES)
-        for (int j = 0; j < REDUCE_LANES; j++)
-            row[j] += x[part + j];
+        k_add_row(sums, s, x + part);
 }
 
 /* sums row s += x * y, lane by lane. */
 KERNEL void k_add_product(float *sums, int s, const float *x, const float *y)
 {
+#ifdef __CUDA_ARCH__
+    float product = x[0] * y[0];
+    k_add_row(sums, s, &product);
+#else
     float *row = sums + (int64_t)s * REDUCE_LANES;
     for (int part = 0; part < K_LANES; part += REDUCE_LANES)
         for (int j = 0; j < REDUCE_LANES; j++)
             row[j] += x[part + j] * y[part + j];
+#endif
 }
 
-/* A single number, for sums that are not worth lanes. */
-KERNEL void k_add_one(float *sums, int s, float x)
-{
-    sums[(int64_t)s * REDUCE_LANES] += x;
-}
+/* Most classes a body can have in its arrays (labels are bytes), and most pairs of samples times classes.
+ * What a CPU has on its stack a GPU keeps for every thread: it has a copy of these loops for few classes
+ * (cuda/loops.cuh). */
+#ifdef KERNEL_FEW
+enum { KERNEL_CLASSES = KERNEL_FEW, GAUSS_ROWS = 8 * KERNEL_FEW };
+#else
+enum { KERNEL_CLASSES = 256, GAUSS_ROWS = 256 }; /* rows: a multiple of 4 */
+#endif
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 

@@ -39,8 +39,8 @@ struct k_sgd {
 };
 KERNEL void k_sgd_range(const struct k_sgd *k, int64_t i0, int64_t i1)
 {
-    float *restrict w = k->w, *restrict m = k->m;
-    const float *restrict g = k->g;
+    float *__restrict__ w = k->w, *__restrict__ m = k->m;
+    const float *__restrict__ g = k->g;
     float rate = k->rate, momentum = k->momentum, decay = k->decay, factor = k->factor;
     EACH_CHUNK(c, n, i0, i1) {
         k_ahead(w + c);
@@ -64,8 +64,8 @@ struct k_adam {
 };
 KERNEL void k_adam_range(const struct k_adam *k, int64_t i0, int64_t i1)
 {
-    float *restrict w = k->w, *restrict m = k->m, *restrict v = k->v;
-    const float *restrict g = k->g;
+    float *__restrict__ w = k->w, *__restrict__ m = k->m, *__restrict__ v = k->v;
+    const float *__restrict__ g = k->g;
     float rate = k->rate, beta1 = k->beta1, beta2 = k->beta2, scale = k->scale;
     float epsilon = k->epsilon, decay = k->decay, factor = k->factor;
     EACH_CHUNK(c, n, i0, i1) {
@@ -92,8 +92,8 @@ struct k_ema {
 };
 KERNEL void k_ema_range(const struct k_ema *k, int64_t i0, int64_t i1)
 {
-    float *restrict teacher = k->teacher;
-    const float *restrict student = k->student;
+    float *__restrict__ teacher = k->teacher;
+    const float *__restrict__ student = k->student;
     float keep = k->keep, take = k->take;
     EACH_CHUNK(c, n, i0, i1) {
         k_ahead(teacher + c);
@@ -109,7 +109,7 @@ struct r_square_sum {
 };
 KERNEL void r_square_sum_range(const struct r_square_sum *k, int64_t i0, int64_t i1, float *sums)
 {
-    const float *restrict x = k->x;
+    const float *__restrict__ x = k->x;
     float part[REDUCE_LANES] = {0}; /* in a register: the compiler cannot know that sums is not x */
     int64_t i = i0;
     for (; i + REDUCE_LANES <= i1; i += REDUCE_LANES)
@@ -117,8 +117,7 @@ KERNEL void r_square_sum_range(const struct r_square_sum *k, int64_t i0, int64_t
             part[j] += x[i + j] * x[i + j];
     for (int j = 0; i < i1; i++, j++)
         part[j] += x[i] * x[i];
-    for (int j = 0; j < REDUCE_LANES; j++)
-        sums[j] += part[j];
+    k_add_row(sums, 0, part);
 }
 
 #define KERNELS_OPTIM(X) X(sgd) X(adam) X(ema)

@@ -1,0 +1,54 @@
+/* context.cuh - one opened GPU from inside, and the parts of the table of driver.h by file:
+ *
+ *     driver.cu     the table, opening, memory          loops.cu      map and reduce
+ *     norm.cu       norm_sums, grad_join                contrast.cu   all pairs
+ *     conv*.cu      the convolutions
+ *
+ * Everything is put into the one stream, so a part may use the scratch of the context from its first
+ * launch to its last: the next part's launches come after. Scratch grows in conv_new and where a count is
+ * larger than any before; its address changes then, so ask for it anew in every call.
+ */
+#ifndef FALX_CUDA_CONTEXT_CUH
+#define FALX_CUDA_CONTEXT_CUH
+
+#include <cuda_runtime.h>
+
+#include "device/cuda/driver.h"
+
+struct cuda_context {
+    int index;
+    cudaStream_t stream;
+    enum precision precision;
+    int multiprocessors;
+    void *scratch;
+    size_t scratch_bytes;
+    void *landing; /* CUDA_LANDING bytes of pinned host memory, where small results arrive; NULL: refused */
+};
+enum { CUDA_LANDING = 1 << 16 };
+
+/* Makes scratch at least this large: 0, or a CUDA error code. What was in it is lost. */
+int cuda_reserve(struct cuda_context *c, size_t bytes);
+
+/* Waits for everything in the stream, at most CUDA_PATIENCE seconds, then copies to the host. */
+enum { CUDA_PATIENCE = 60 };
+int cuda_fetch(struct cuda_context *c, void *to_host, const void *from, size_t bytes);
+
+/* Members of the table, by their names there. */
+int cuda_conv_new(struct cuda_context *c, struct conv **out, const struct conv_shape *s);
+void cuda_conv_free(struct conv *v);
+int cuda_conv_pack(struct cuda_context *c, const struct conv_weight *list, int n);
+int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
+                      const struct conv_stats *stats);
+int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
+                       const struct tensor *dx, int add, float *dweight, float *dbias);
+
+int cuda_norm_sums(struct cuda_context *c, const struct tensor *g, const struct conv_source *y,
+                   const float *mean, double *sums);
+int cuda_grad_join(struct cuda_context *c, const struct tensor *to, const struct tensor *g,
+                   const struct conv_source *y);
+int cuda_contrast(struct cuda_context *c, const struct contrast *work);
+int cuda_map(struct cuda_context *c, int kernel, const void *args, int64_t count);
+int cuda_reduce(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
+                double *sums_host);
+
+#endif

@@ -1,0 +1,146 @@
+/* conv_int.cuh - what the files of the convolutions share.
+ *
+ *     conv.cu               plans, packing, the calls of driver.h
+ *     conv_three.cu         CONV_3 and its gradient of the input      (tensor cores)
+ *     conv_three_weight.cu  CONV_3, gradient of the weight            (tensor cores)
+ *     conv_first.cu         CONV_3 of one channel                     (tensor cores)
+ *     conv_step.cu          CONV_1, CONV_DOWN, CONV_UP                (tensor cores)
+ *     conv_step_weight.cu   their gradient of the weight              (tensor cores)
+ *     conv_plain.cu         everything in float32
+ *     conv_sums.cu          moments, bias gradients, sums of parts
+ *
+ * CONV_1, DOWN and UP are one family, "steps": a voxel of the coarse side meets `taps` voxels of the fine
+ * side, and the weight is (taps, c of fine, c of coarse) in all three. DOWN and CONV_1 go from fine to
+ * coarse, UP from coarse to fine; a gradient goes the other way.
+ *
+ * Working memory is the context's scratch: a call uses it from its first launch to its last.
+ */
+#ifndef FALX_CUDA_CONV_INT_CUH
+#define FALX_CUDA_CONV_INT_CUH
+
+#include "device/cuda/context.cuh"
+#include "device/cuda/fill.cuh"
+#include "device/cuda/launch.cuh"
+#include "device/cuda/store.cuh"
+
+/* Blocks that a pass is cut into, if there is enough to do: two for each of an H200's multiprocessors. A
+ * constant, so that sums do not depend on the machine. */
+enum { CONV_BLOCKS = 264 };
+
+/* How a CONV_3 pass is cut, see conv_three.cu. */
+struct three_plan {
+    int pz, py, px;        /* pattern of the 16 voxels of a line of work */
+    int wz, wy, wx, wn;    /* warps of a block: in space, over groups of columns */
+    int tz, ty, tx;        /* tile: voxels of a block */
+    int nz, ny, nx;        /* tiles of an item */
+    struct box in;         /* tile with its border */
+    struct box out;        /* tile without: the weight gradient's */
+    int chunks, groups;    /* of 16 channels: input (products run over them), output */
+    int splits;            /* parts of the chunks, by blocks of their own */
+};
+
+struct conv {
+    struct cuda_context *context;
+    struct conv_shape s;
+    int bf16;              /* products on tensor cores, else in float32 */
+    int taps;
+    int fine_c, coarse_c;  /* of steps */
+    struct volume in, out, coarse; /* n is that of the plan */
+    struct three_plan forward, data, weight;
+    void *packed[2];       /* forward, gradient of the input; float32: a copy of the weight, NULL */
+};
+
+static inline int64_t volume_voxels(const struct volume &v)
+{
+    return (int64_t)v.n * v.d * v.h * v.w;
+}
+
+static inline int64_t volume_item(const struct volume &v)
+{
+    return (int64_t)v.d * v.h * v.w;
+}
+
+__host__ __device__ inline int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* The voxel of the fine side for tap t of a voxel (z, y, x) of the coarse side; `edge` 2, or 1: itself. */
+__device__ __forceinline__ int64_t fine_voxel(const struct volume &coarse, int edge, int item, int z, int y,
+                                              int x, int tap)
+{
+    int tx = edge == 2 ? tap % 2 : 0, ty = edge == 2 ? tap / 2 % 2 : 0, tz = edge == 2 ? tap / 4 : 0;
+    int64_t plane = (int64_t)item * coarse.d * edge + z * edge + tz;
+    return ((plane * coarse.h * edge) + y * edge + ty) * ((int64_t)coarse.w * edge) + x * edge + tx;
+}
+
+/* ---- what a pass is asked for -------------------------------------------------------------------------- */
+
+struct conv_pass {
+    struct conv *v;
+    int n;                 /* items of this call */
+    int backward;          /* 1: gradient of the input */
+    struct reader from;
+    struct target to;
+    float4 *moments;       /* scratch for them where they come for free, or NULL */
+    int regions;           /* out: how many there are of each channel */
+};
+
+struct weight_pass {
+    struct conv *v;
+    int n;
+    struct reader x, dy;
+    float *partial;        /* scratch: (parts, taps, rows, cols) */
+    int parts, rows, cols; /* out */
+};
+
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int weight);
+size_t three_bytes(const struct conv *v);
+int three_pass(struct conv_pass *p);
+size_t three_weight_bytes(const struct conv *v);
+int three_weight(struct weight_pass *p);
+
+struct three_plan first_plan(const struct volume &v, int c_out);
+size_t first_weight_bytes(const struct conv *v);
+int first_pass(struct conv_pass *p);
+int first_weight(struct weight_pass *p);
+
+size_t step_bytes(const struct conv *v);
+int step_pass(struct conv_pass *p);
+int step_weight(struct weight_pass *p);
+
+size_t plain_bytes(const struct conv *v);
+int plain_pass(struct conv_pass *p);
+int plain_weight(struct weight_pass *p);
+
+/* Which layout a packed weight has; n is the number of words of 16 bytes, made by conv_pack.cu. */
+enum pack_kind { PACK_THREE, PACK_FIRST, PACK_STEP, PACK_COPY };
+struct pack_job {
+    const float *from;
+    void *to;
+    int kind, backward, up;
+    int c_in, c_out, taps;
+    int64_t words;
+};
+struct pack_job conv_pack_job(const struct conv *v, int backward);
+int conv_pack_run(struct cuda_context *c, const struct pack_job *jobs, int n);
+
+/* ---- conv_sums.cu -------------------------------------------------------------------------------------- */
+
+size_t sums_bytes(const struct conv *v);
+/* Of stored rows of c channels: regions of each channel, (c, regions). */
+int moments_of_rows(struct cuda_context *c, const struct tensor *y, float4 *moments, int *regions);
+int moments_join(struct cuda_context *c, const float4 *moments, int regions, int channels,
+                 const struct conv_stats *stats);
+/* dbias += sums over voxels of dy as it is multiplied. */
+int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias);
+/* dweight = or += the parts, in order. */
+int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
+               float *dweight, int add);
+/* to = sum of splits (splits, voxels, cols), + bias. */
+int splits_join(struct cuda_context *c, const float *partial, int splits, int64_t voxels, int cols,
+                const struct target &to);
+
+#endif

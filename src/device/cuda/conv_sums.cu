@@ -1,0 +1,320 @@
+/* conv_sums.cu - sums over voxels and over parts, all in an order that depends on shapes alone.
+ *
+ *     moments_of_rows   stored rows -> (count, mean, squared distances) of regions, per channel
+ *     moments_join      regions -> mean and squared distances, in double
+ *     bias_sums         dy through its formula -> sums per channel, added to dbias
+ *     parts_join        parts of a weight gradient -> the gradient
+ *     splits_join       parts of an output -> the output
+ *
+ * A thread of the first and third takes eight channels of every so many rows; the block adds its threads
+ * up in double.
+ */
+#include "device/cuda/conv_int.cuh"
+
+enum { THREADS = 256, ROWS_EACH = 32 };
+
+/* How rows of c channels are shared out: `lanes` threads side by side in rows, each eight channels. */
+struct rows_cut {
+    int groups, lanes; /* groups of eight channels of a block; rows at a time */
+    int across;        /* blocks across the channels */
+    int run, blocks;   /* rows of a block */
+};
+
+static struct rows_cut cut_rows(int64_t rows, int c)
+{
+    struct rows_cut k;
+    int all = divide_up(c, 8);
+    k.groups = all < THREADS ? all : THREADS;
+    k.across = divide_up(all, k.groups);
+    k.lanes = THREADS / k.groups;
+    k.run = ROWS_EACH * k.lanes;
+    k.blocks = (int)((rows + k.run - 1) / k.run);
+    return k;
+}
+
+/* Adds N numbers of each thread over the lanes, pairwise in a fixed order; lane 0 gets the sums. */
+template <int N> __device__ __forceinline__ void add_lanes(double v[N], const struct rows_cut &k)
+{
+    __shared__ double all[N][THREADS];
+    int lane = threadIdx.x / k.groups, half = 1;
+    while (2 * half < k.lanes)
+        half *= 2;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        all[i][threadIdx.x] = v[i];
+    for (; half > 0; half /= 2) {
+        __syncthreads();
+        if (lane < half && lane + half < k.lanes)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                all[i][threadIdx.x] += all[i][threadIdx.x + half * k.groups];
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) /* of lane 0: nobody else wrote there */
+        v[i] = all[i][threadIdx.x];
+}
+
+/* ---- moments ------------------------------------------------------------------------------------------- */
+
+/* Plainly stored eight channels; 0 behind the last. */
+__device__ __forceinline__ void load_eight(float v[8], const void *y, int f32, int64_t row, int c,
+                                           int channel)
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        v[j] = 0.0f;
+    if (!f32 && c % 8 == 0) {
+        uint4 u = __ldg((const uint4 *)((const unsigned short *)y + row * c + channel));
+        const uint32_t w[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = j % 2 ? bf16_high(w[j / 2]) : bf16_low(w[j / 2]);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        if (channel + j < c)
+            v[j] = value_load(y, f32, row * c + channel + j);
+}
+
+/* Distances are taken from the block's first row, which is near enough to the mean. */
+__global__ void __launch_bounds__(THREADS) moments_rows(const void *y, int f32, int64_t rows, int c,
+                                                        struct rows_cut k, float4 *moments, int regions)
+{
+    int group = threadIdx.x % k.groups, lane = threadIdx.x / k.groups;
+    int channel = 8 * (blockIdx.y * k.groups + group);
+    int64_t first = (int64_t)blockIdx.x * k.run, end = first + k.run < rows ? first + k.run : rows;
+    float shift[8] = {0}, sum[8] = {0}, square[8] = {0};
+    if (channel < c && lane < k.lanes) {
+        load_eight(shift, y, f32, first, c, channel);
+#pragma unroll 4
+        for (int64_t row = first + lane; row < end; row += k.lanes) {
+            float v[8];
+            load_eight(v, y, f32, row, c, channel);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                v[j] -= shift[j];
+                sum[j] += v[j];
+                square[j] += v[j] * v[j];
+            }
+        }
+    }
+    double n = (double)(end - first), s[16];
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        s[j] = sum[j];
+        s[8 + j] = square[j];
+    }
+    add_lanes<16>(s, k);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        if (lane != 0 || channel + j >= c)
+            continue;
+        double m2 = s[8 + j] - s[j] * s[j] / n;
+        m2 = m2 < 0 ? 0 : m2;
+        moments[(int64_t)(channel + j) * regions + blockIdx.x] =
+            make_float4((float)n, (float)(shift[j] + s[j] / n), (float)m2, 0);
+    }
+}
+
+int moments_of_rows(struct cuda_context *c, const struct tensor *y, float4 *moments, int *regions)
+{
+    int64_t rows = (int64_t)y->n * y->d * y->h * y->w;
+    struct rows_cut k = cut_rows(rows, y->c);
+    *regions = k.blocks;
+    return cuda_start(moments_rows, dim3(k.blocks, k.across), THREADS, 0, c->stream,
+                      (const void *)y->data, (int)(y->type == VALUE_F32), rows, y->c, k, moments, k.blocks);
+}
+
+/* The sum over the threads of a block, in order; all get it. */
+__device__ double add_threads(double v)
+{
+    __shared__ double all[THREADS];
+    __syncthreads();
+    all[threadIdx.x] = v;
+    for (int n = THREADS / 2; n > 0; n /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < n)
+            all[threadIdx.x] += all[threadIdx.x + n];
+    }
+    __syncthreads();
+    return all[0];
+}
+
+/* One block for each channel. */
+__global__ void __launch_bounds__(THREADS) join_moments(const float4 *moments, int regions, double *mean,
+                                                        double *m2)
+{
+    const float4 *of = moments + (int64_t)blockIdx.x * regions;
+    double n = 0, sum = 0, square = 0;
+    for (int i = threadIdx.x; i < regions; i += THREADS) {
+        float4 m = of[i];
+        n += m.x;
+        sum += (double)m.x * m.y;
+    }
+    n = add_threads(n);
+    double all = add_threads(sum) / n;
+    for (int i = threadIdx.x; i < regions; i += THREADS) {
+        float4 m = of[i];
+        square += m.z + m.x * (m.y - all) * (m.y - all);
+    }
+    square = add_threads(square);
+    if (threadIdx.x == 0) {
+        mean[blockIdx.x] = all;
+        m2[blockIdx.x] = square;
+    }
+}
+
+int moments_join(struct cuda_context *c, const float4 *moments, int regions, int channels,
+                 const struct conv_stats *stats)
+{
+    return cuda_start(join_moments, dim3(channels), THREADS, 0, c->stream, moments, regions, stats->mean,
+                      stats->m2);
+}
+
+/* ---- bias ---------------------------------------------------------------------------------------------- */
+
+template <int KIND>
+__device__ __forceinline__ void sum_rows(float sum[8], const struct reader &dy, int rounded, int item,
+                                         int64_t first, int64_t end, int step, int channel)
+{
+    float t[READ_TABLES][8];
+    read_tables<KIND>(t, dy, item, channel);
+    for (int64_t row = first; row < end; row += step) {
+        float v[8];
+        read_any<KIND>(v, dy, row * dy.c + channel, dy.c - channel, t);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum[j] += rounded ? bf16_rounded(v[j]) : v[j];
+    }
+}
+
+/* blockIdx.z is the item; `voxels` of each. */
+__global__ void __launch_bounds__(THREADS) bias_rows(const __grid_constant__ struct reader dy, int rounded,
+                                                     int64_t voxels, struct rows_cut k, double *partial)
+{
+    int group = threadIdx.x % k.groups, lane = threadIdx.x / k.groups, item = blockIdx.z;
+    int channel = 8 * (blockIdx.y * k.groups + group);
+    int64_t first = (int64_t)blockIdx.x * k.run, end = first + k.run < voxels ? first + k.run : voxels;
+    float sum[8] = {0};
+    if (channel < dy.c && lane < k.lanes) {
+        first += (int64_t)item * voxels + lane;
+        end += (int64_t)item * voxels;
+        if (dy.kind == READ_GRAD)
+            sum_rows<READ_GRAD>(sum, dy, rounded, item, first, end, k.lanes, channel);
+        else
+            sum_rows<READ_ONE>(sum, dy, rounded, item, first, end, k.lanes, channel);
+    }
+    double s[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        s[j] = sum[j];
+    add_lanes<8>(s, k);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        if (lane == 0 && channel + j < dy.c)
+            partial[((int64_t)item * gridDim.x + blockIdx.x) * dy.c + channel + j] = s[j];
+}
+
+__global__ void __launch_bounds__(THREADS) join_bias(const double *partial, int parts, int c, float *dbias)
+{
+    double sum = 0;
+    for (int i = threadIdx.x; i < parts; i += THREADS)
+        sum += partial[(int64_t)i * c + blockIdx.x];
+    sum = add_threads(sum);
+    if (threadIdx.x == 0)
+        dbias[blockIdx.x] += (float)sum;
+}
+
+int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias)
+{
+    struct cuda_context *c = v->context;
+    int64_t voxels = volume_item(v->out);
+    struct rows_cut k = cut_rows(voxels, dy.c);
+    double *partial = (double *)c->scratch;
+    int e = cuda_start(bias_rows, dim3(k.blocks, k.across, n), THREADS, 0, c->stream, dy, v->bf16, voxels, k,
+                       partial);
+    if (e)
+        return e;
+    return cuda_start(join_bias, dim3(dy.c), THREADS, 0, c->stream, (const double *)partial, k.blocks * n,
+                      dy.c, dbias);
+}
+
+/* ---- parts and splits ---------------------------------------------------------------------------------- */
+
+enum { SLICES = 8, COLUMNS = THREADS / SLICES };
+
+/* dweight (taps, rows, cols) from (parts, taps, rows_each, cols_each): a thread takes every eighth part. */
+__global__ void __launch_bounds__(THREADS) join_parts(const float *partial, int parts, int rows_each,
+                                                      int cols_each, int taps, int rows, int cols,
+                                                      float *dweight, int add)
+{
+    __shared__ double all[THREADS];
+    int64_t count = (int64_t)taps * rows * cols, size = (int64_t)taps * rows_each * cols_each;
+    int64_t at = (int64_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
+    double sum = 0;
+    if (at < count) {
+        int64_t row = at / cols, tap = row / rows;
+        const float *from = partial + (tap * rows_each + row % rows) * cols_each + at % cols;
+#pragma unroll 4
+        for (int i = threadIdx.x / COLUMNS; i < parts; i += SLICES)
+            sum += __ldg(from + i * size);
+    }
+    all[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x >= COLUMNS || at >= count)
+        return;
+    for (int s = 1; s < SLICES; s++)
+        sum += all[s * COLUMNS + threadIdx.x];
+    dweight[at] = (float)(add ? dweight[at] + sum : sum);
+}
+
+int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
+               float *dweight, int add)
+{
+    int64_t count = (int64_t)taps * rows * cols;
+    return cuda_start(join_parts, dim3((unsigned)((count + COLUMNS - 1) / COLUMNS)), THREADS, 0, c->stream,
+                      (const float *)p->partial, p->parts, p->rows, p->cols, taps, rows, cols, dweight, add);
+}
+
+/* A thread: four channels of a voxel. */
+__global__ void __launch_bounds__(THREADS) join_splits(const float *partial, int splits, int64_t voxels,
+                                                       int cols, const __grid_constant__ struct target to)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, size = voxels * cols;
+    if (i * 4 >= size)
+        return;
+    int64_t voxel = i * 4 / cols;
+    int channel = (int)(i * 4 % cols);
+    float v[4] = {0}, bias[4];
+    for (int s = 0; s < splits; s++) {
+        float4 f = __ldg((const float4 *)(partial + s * size + i * 4));
+        v[0] += f.x;
+        v[1] += f.y;
+        v[2] += f.z;
+        v[3] += f.w;
+    }
+    target_bias(to, channel, bias);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        v[k] += bias[k];
+    target_store(to, voxel, channel, v);
+}
+
+int splits_join(struct cuda_context *c, const float *partial, int splits, int64_t voxels, int cols,
+                const struct target &to)
+{
+    int64_t threads = voxels * cols / 4;
+    return cuda_start(join_splits, dim3((unsigned)((threads + THREADS - 1) / THREADS)), THREADS, 0, c->stream,
+                      partial, splits, voxels, cols, to);
+}
+
+/* Scratch that the sums of a convolution take. */
+size_t sums_bytes(const struct conv *v)
+{
+    struct rows_cut item = cut_rows(volume_item(v->out), v->s.c_out);
+    struct rows_cut all = cut_rows(volume_voxels(v->out), v->s.c_out);
+    size_t bias = (size_t)item.blocks * v->out.n * v->s.c_out * sizeof(double);
+    size_t moments = (size_t)all.blocks * v->s.c_out * sizeof(float4);
+    return bias > moments ? bias : moments;
+}

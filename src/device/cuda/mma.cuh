@@ -1,0 +1,85 @@
+/* mma.cuh - the instructions of the tensor cores, and bf16 numbers.
+ *
+ * A warp multiplies A (16 x 16) by B (16 x 8) into D (16 x 8, float). With g = lane / 4 and q = lane % 4
+ * a lane holds, two numbers to a word,
+ *
+ *     a[0] = A(g, 2q..2q+1)     a[1] = A(g+8, 2q..)     a[2] = A(g, 2q+8..)     a[3] = A(g+8, 2q+8..)
+ *     b[0] = B(2q..2q+1, g)     b[1] = B(2q+8.., g)
+ *     d[0..1] = D(g, 2q..2q+1)  d[2..3] = D(g+8, 2q..)
+ *
+ * tile_load reads four 8 x 8 tiles from shared memory: lanes 8i .. 8i+7 name the rows of tile i (16 bytes
+ * each), and word i of a lane becomes T(g, 2q..2q+1); tile_load_turned gives T(2q..2q+1, g) instead.
+ */
+#ifndef FALX_CUDA_MMA_CUH
+#define FALX_CUDA_MMA_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+__device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void tile_load(uint32_t a[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tile_load_turned(uint32_t a[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tile_multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Two numbers to one word, the first in the low half; to nearest even. */
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high)
+{
+    uint32_t u;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(high), "f"(low));
+    return u;
+}
+
+__device__ __forceinline__ uint4 bf16_eight(const float v[8])
+{
+    return make_uint4(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3]), bf16_pair(v[4], v[5]),
+                      bf16_pair(v[6], v[7]));
+}
+
+__device__ __forceinline__ float bf16_low(uint32_t u)
+{
+    return __uint_as_float(u << 16);
+}
+
+__device__ __forceinline__ float bf16_high(uint32_t u)
+{
+    return __uint_as_float(u & 0xffff0000u);
+}
+
+__device__ __forceinline__ float bf16_rounded(float f)
+{
+    return bf16_low(bf16_pair(f, 0.0f));
+}
+
+/* The larger one; not a number if one is not. */
+__device__ __forceinline__ float larger(float a, float b)
+{
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* pack.cuh - where each number of a packed weight comes from, and the two sides of a step. */
+#ifndef FALX_CUDA_PACK_CUH
+#define FALX_CUDA_PACK_CUH
+
+#include "device/cuda/conv_int.cuh"
+
+/* The side of a step that is read and the one that is written. What a coarse voxel meets on a side are
+ * `parts` runs of `length` channels: one on the coarse side; on the fine side of 2x2x2 four, for the two
+ * voxels side by side in x are one run. Runs are filled up to chunks of 32. */
+struct step_side {
+    int parts, length, c;
+    int chunks; /* of all parts */
+};
+struct step_sides {
+    int edge, to_fine;
+    struct step_side from, to;
+};
+
+__host__ __device__ inline struct step_side step_side_of(int edge, int fine, int c)
+{
+    struct step_side s = {fine && edge == 2 ? 4 : 1, fine && edge == 2 ? 2 * c : c, c, 0};
+    s.chunks = s.parts * divide_up(s.length, 32);
+    return s;
+}
+
+__host__ __device__ inline struct step_sides step_sides_of(int edge, int to_fine, int c_from, int c_to)
+{
+    struct step_sides s = {edge, to_fine, step_side_of(edge, !to_fine, c_from),
+                           step_side_of(edge, to_fine, c_to)};
+    return s;
+}
+
+/* Number `at` of chunk `chunk` of a side: tap and channel; 0 behind the end of a run. */
+__host__ __device__ inline int step_number(const struct step_side &s, int chunk, int at, int *tap,
+                                           int *channel)
+{
+    int each = s.chunks / s.parts, part = chunk / each, offset = chunk % each * 32 + at;
+    *tap = part * 2 + offset / s.c; /* on the coarse side: 0 */
+    *channel = offset % s.c;
+    return offset < s.length;
+}
+
+__host__ __device__ inline float pack_three(const struct pack_job &j, int64_t word, int e)
+{
+    int k_all = j.backward ? j.c_out : j.c_in, n_all = j.backward ? j.c_in : j.c_out;
+    int groups = divide_up(n_all, 16), lane = (int)(word % 32), order = (int)(word / 32 % 27);
+    int group = (int)(word / (32 * 27) % groups), chunk = (int)(word / (32 * 27) / groups);
+    int g = lane / 4, q = lane % 4, tile = e / 4;
+    int k = 16 * chunk + 2 * q + e % 2 + e / 2 % 2 * 8, n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
+    int tap = order % 9 * 3 + order / 9; /* (x, z, y) -> (z, y, x) */
+    if (k >= k_all || n >= n_all)
+        return 0.0f;
+    return j.backward ? j.from[((int64_t)(26 - tap) * j.c_in + n) * j.c_out + k]
+                      : j.from[((int64_t)tap * j.c_in + k) * j.c_out + n];
+}
+
+__host__ __device__ inline float pack_first(const struct pack_job &j, int64_t word, int e)
+{
+    int lane = (int)(word % 32), half = (int)(word / 32 % 2), group = (int)(word / 64);
+    int g = lane / 4, q = lane % 4, tile = e / 4;
+    int tap = 16 * half + 2 * q + e % 2 + e / 2 % 2 * 8, n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
+    return tap < 27 && n < j.c_out ? j.from[(int64_t)tap * j.c_out + n] : 0.0f;
+}
+
+__host__ __device__ inline float pack_step(const struct pack_job &j, int64_t word, int e)
+{
+    int to_fine = j.up != j.backward, fine_c = j.up ? j.c_out : j.c_in, coarse_c = j.up ? j.c_in : j.c_out;
+    struct step_sides s = step_sides_of(j.taps == 8 ? 2 : 1, to_fine, to_fine ? coarse_c : fine_c,
+                                        to_fine ? fine_c : coarse_c);
+    int lane = (int)(word % 32), tile = (int)(word / 32 % 4), chunk = (int)(word / 128 % s.from.chunks);
+    int group = (int)(word / 128 / s.from.chunks), g = lane / 4, q = lane % 4;
+    int from_tap, from_c, to_tap, to_c;
+    int inside = step_number(s.from, chunk, 8 * q + e, &from_tap, &from_c);
+    inside &= step_number(s.to, group, 8 * (g / 2) + 2 * tile + g % 2, &to_tap, &to_c);
+    if (!inside)
+        return 0.0f;
+    int tap = to_fine ? to_tap : from_tap, f = to_fine ? to_c : from_c, c = to_fine ? from_c : to_c;
+    return j.from[((int64_t)tap * fine_c + f) * coarse_c + c];
+}
+
+__host__ __device__ inline float pack_value(const struct pack_job &j, int64_t word, int e)
+{
+    return j.kind == PACK_THREE ? pack_three(j, word, e)
+           : j.kind == PACK_FIRST ? pack_first(j, word, e) : pack_step(j, word, e);
+}
+
+#endif
