@@ -212,9 +212,10 @@ static int fake_conv_forward(struct conv *v, const struct conv_in *x, const floa
 }
 
 static int fake_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                              const struct tensor *dx, int add, float *dweight, float *dbias)
+                              const struct tensor *dx, int add, float *dweight, float *dbias,
+                              const struct conv_sums *sums)
 {
-    FAKE_CALL(fake.cpu->ops->conv_backward(v, dy, x, dx, add, dweight, dbias));
+    FAKE_CALL(fake.cpu->ops->conv_backward(v, dy, x, dx, add, dweight, dbias, sums));
 }
 
 static int fake_norm_sums(struct cuda_context *c, const struct tensor *g, const struct conv_source *y,

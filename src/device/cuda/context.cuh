@@ -40,7 +40,8 @@ int cuda_conv_pack(struct cuda_context *c, const struct conv_weight *list, int n
 int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
                       const struct conv_stats *stats);
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                       const struct tensor *dx, int add, float *dweight, float *dbias);
+                       const struct tensor *dx, int add, float *dweight, float *dbias,
+                       const struct conv_sums *sums);
 
 int cuda_norm_sums(struct cuda_context *c, const struct tensor *g, const struct conv_source *y,
                    const float *mean, double *sums);

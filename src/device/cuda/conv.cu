@@ -242,7 +242,8 @@ static int run_weight(struct conv *v, int n, const struct reader &x, const struc
 }
 
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                       const struct tensor *dx, int add, float *dweight, float *dbias)
+                       const struct tensor *dx, int add, float *dweight, float *dbias,
+                       const struct conv_sums *sums)
 {
     struct reader gradient = gradient_reader(dy);
     int e = 0;
@@ -255,6 +256,8 @@ int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
         p.to = target_of(dx, NULL, (add & CONV_ADD_DX) != 0);
         e = run_pass(&p);
     }
+    if (!e && sums)
+        e = cuda_norm_sums(v->context, dx, &x->from[sums->of], sums->mean, sums->sums);
     if (!e && dweight)
         e = run_weight(v, dy->g.n, input_reader(x), gradient, dweight, (add & CONV_ADD_WEIGHT) != 0);
     return !e && dbias ? bias_sums(v, dy->g.n, gradient, dbias) : e;

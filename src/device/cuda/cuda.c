@@ -224,11 +224,12 @@ static void gpu_conv_forward(struct conv *v, const struct conv_in *x, const floa
 }
 
 static void gpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                              const struct tensor *dx, int add, float *dweight, float *dbias)
+                              const struct tensor *dx, int add, float *dweight, float *dbias,
+                              const struct conv_sums *sums)
 {
     struct gpu *g = conv_of(v)->gpu;
     if (!g->base.error.code)
-        keep(g, g->d->conv_backward(conv_of(v)->conv, dy, x, dx, add, dweight, dbias), "conv_backward");
+        keep(g, g->d->conv_backward(conv_of(v)->conv, dy, x, dx, add, dweight, dbias, sums), "conv_backward");
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -273,6 +274,19 @@ static void gpu_reduce(struct device *dev, int reduction, const void *args, int6
         keep(g, g->d->reduce(g->c, reduction, args, count, n_sums, sums_host), "reduce");
 }
 
+/* The GPU's memory is fast enough for two passes. */
+static void gpu_conv_update(struct device *dev, const struct conv_weight *list, int n, int kernel,
+                            const void *args, const float *first, int64_t count)
+{
+    int from = 0, to;
+    gpu_map(dev, kernel, args, count);
+    while (from < n && list[from].weight < first)
+        from++;
+    for (to = from; to < n && list[to].weight < first + count; to++)
+        ;
+    gpu_conv_pack(dev, list + from, to - from);
+}
+
 static void gpu_close(struct device *dev)
 {
     struct gpu *g = gpu_of(dev);
@@ -296,6 +310,7 @@ static const struct device_ops gpu_ops = {
     .conv_new = gpu_conv_new,
     .conv_free = gpu_conv_free,
     .conv_pack = gpu_conv_pack,
+    .conv_update = gpu_conv_update,
     .conv_forward = gpu_conv_forward,
     .conv_backward = gpu_conv_backward,
     .norm_sums = gpu_norm_sums,

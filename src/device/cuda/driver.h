@@ -50,7 +50,8 @@ struct cuda_driver {
     int (*conv_forward)(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
                         const struct conv_stats *stats); /* stats: GPU memory, or NULL */
     int (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
-                         const struct tensor *dx, int add, float *dweight, float *dbias);
+                         const struct tensor *dx, int add, float *dweight, float *dbias,
+                         const struct conv_sums *sums);
 
     int (*norm_sums)(struct cuda_context *c, const struct tensor *g, const struct conv_source *y,
                      const float *mean, double *sums); /* sums: GPU memory, (2, n, c) */
