@@ -208,19 +208,18 @@ static int run_pass(struct conv_pass *p)
 int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
                       const struct conv_stats *stats)
 {
-    float4 *moments = (float4 *)v->context->scratch;
     struct conv_pass p = {};
     p.v = v;
     p.n = y->n;
     p.from = input_reader(x);
     p.to = target_of(y, bias, 0);
-    p.moments = stats ? moments : NULL;
+    p.moments = stats ? (float4 *)v->context->scratch : NULL;
     int e = run_pass(&p);
     if (e || !stats)
         return e;
     if (p.regions == 0)
-        e = moments_of_rows(v->context, y, moments, &p.regions);
-    return e ? e : moments_join(v->context, moments, p.regions, y->c, stats);
+        e = moments_of_rows(v->context, y, p.moments, &p.regions);
+    return e ? e : moments_join(v->context, p.moments, p.regions, y->c, stats);
 }
 
 static int run_weight(struct conv *v, int n, const struct reader &x, const struct reader &dy, float *dweight,

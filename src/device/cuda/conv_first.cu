@@ -12,11 +12,21 @@
 __device__ void fill_scalars(unsigned short *to, const struct box &b, const struct volume &v,
                              const struct corner &at, const struct reader &r)
 {
+    enum { BATCH = 9 }; /* loads in flight: a whole tile */
     struct box_places f = {b, v, at};
-    for (int i = threadIdx.x; i < b.count; i += THREE_THREADS) {
-        struct fill_place p = fill_locate(f, i);
-        float a = p.voxel >= 0 ? read_single(r, at.item, p.voxel, 0) : 0.0f;
-        to[p.to] = (unsigned short)bf16_pair(a, 0.0f);
+    for (int first = threadIdx.x; first < b.count; first += BATCH * THREE_THREADS) {
+        float a[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            struct fill_place p = fill_locate(f, first + k * THREE_THREADS);
+            a[k] = p.voxel >= 0 ? read_single(r, at.item, p.voxel, 0) : 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) {
+            struct fill_place p = fill_locate(f, first + k * THREE_THREADS);
+            if (p.to >= 0)
+                to[p.to] = (unsigned short)bf16_pair(a[k], 0.0f);
+        }
     }
 }
 
@@ -107,7 +117,7 @@ struct first_weight_job {
     float *partial; /* (parts, 27, 16 groups) */
 };
 
-__global__ void __launch_bounds__(THREE_THREADS, 4)
+__global__ void __launch_bounds__(THREE_THREADS, 3)
     first_weight_multiply(const __grid_constant__ struct first_weight_job j)
 {
     SHARED_MEMORY(memory);

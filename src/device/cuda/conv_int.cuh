@@ -82,8 +82,8 @@ struct conv_pass {
     int backward;          /* 1: gradient of the input */
     struct reader from;
     struct target to;
-    float4 *moments;       /* scratch for them where they come for free, or NULL */
-    int regions;           /* out: how many there are of each channel */
+    float4 *moments;       /* scratch for them, or NULL; out: where they are */
+    int regions;           /* out: how many there are of each channel; 0: none were made */
 };
 
 struct weight_pass {
@@ -139,8 +139,9 @@ int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias);
 /* dweight = or += the parts, in order. */
 int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
                float *dweight, int add);
-/* to = sum of splits (splits, voxels, cols), + bias. */
+/* to = sum of splits (splits, voxels, cols), + bias; moments of what is stored, unless NULL. */
 int splits_join(struct cuda_context *c, const float *partial, int splits, int64_t voxels, int cols,
-                const struct target &to);
+                const struct target &to, float4 *moments, int *regions);
+size_t splits_bytes(int64_t voxels, int cols);
 
 #endif

@@ -55,6 +55,12 @@ __device__ __forceinline__ int64_t part_offset(const struct step_job &j, int par
     return part / 2 * plane + part % 2 * line;
 }
 
+/* The channel of a place in a run of one or two voxels. */
+__device__ __forceinline__ int within(int offset, int c)
+{
+    return offset < c ? offset : offset - c;
+}
+
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Eight numbers of each row: from `offset` on in run `part`. */
@@ -76,7 +82,7 @@ __device__ __forceinline__ void read_rows(uint4 a[4], const struct step_job &j, 
         if (KIND != READ_ONE)
             y[i] = __ldg((const uint4 *)((const unsigned short *)r.from[1] + at));
     }
-    read_tables<KIND>(t, r, rows.item, offset % r.c);
+    read_tables<KIND>(t, r, rows.item, within(offset, r.c));
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (rows.from[i] >= 0)
@@ -98,7 +104,7 @@ __device__ __forceinline__ void read_rows_any(uint4 a[4], const struct step_job 
         for (int e = 0; e < 8; e++) {
             int at = offset + e;
             v[e] = first >= 0 && at < j.s.from.length
-                       ? read_single(r, rows.item, first + at / r.c, at % r.c) : 0.0f;
+                       ? read_single(r, rows.item, first + (at >= r.c), within(at, r.c)) : 0.0f;
         }
         a[i] = bf16_eight(v);
     }
@@ -134,7 +140,7 @@ __device__ __forceinline__ void write_eight(const struct step_job &j, int64_t vo
 #pragma unroll
     for (int e = 0; e < 8; e++)
         if (t.bias && offset + e < j.s.to.length)
-            v[e] += __ldg(t.bias + (offset + e) % t.c);
+            v[e] += __ldg(t.bias + within(offset + e, t.c));
     if (t.wide) {
         target_store_wide(t, voxel * t.c + offset, v);
         return;

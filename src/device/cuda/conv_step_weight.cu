@@ -5,7 +5,7 @@
  * is a product whose inner index is the voxel, as in conv_three_weight.cu. A block takes 16 channels of the
  * fine side and up to 64 of the coarse one, and walks over its tiles of rows: both operands go through the
  * reading formula into shared memory and come turned out of it. Eight warps: one for each tap, or for CONV_1
- * one for each sixteen rows of the tile, with parts of their own.
+ * one for each eighth of the rows of a tile, added up in the end.
  */
 #include "device/cuda/conv_int.cuh"
 
@@ -15,7 +15,7 @@ struct step_weight_job {
     struct volume coarse_v;
     int edge, taps;
     struct reader fine, coarse;
-    int rows;              /* of a tile: 64, or 128 with one tap */
+    int rows;              /* of a tile */
     int tiles;             /* of an item */
     int row_groups, col_groups;
     float *partial;        /* (parts, taps, 16 row_groups, 16 col_groups) */
@@ -23,6 +23,7 @@ struct step_weight_job {
 
 /* Rows of a tile, for `taps` voxels of the fine side, or for the coarse side itself. */
 struct row_places {
+    enum { ONE = 4, TWO = 2 };
     const struct step_weight_job &j;
     int item, first; /* row in its item */
     int taps;        /* 0: the coarse side */
@@ -68,6 +69,24 @@ __device__ __forceinline__ void write_part(const struct step_weight_job &j, cons
     }
 }
 
+/* Sums over the warps, one after another; warp 0 gets them. */
+__device__ __forceinline__ void add_warps(float acc[2 * COLUMNS][4], float *memory)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int w = WARPS - 1; w >= 0; w--) {
+        __syncthreads();
+        if (warp != w)
+            continue;
+#pragma unroll
+        for (int i = 0; i < 8 * COLUMNS; i++) {
+            float *sum = memory + 32 * i + lane;
+            if (w < WARPS - 1)
+                acc[i / 4][i % 4] += *sum;
+            *sum = acc[i / 4][i % 4];
+        }
+    }
+}
+
 __global__ void __launch_bounds__(32 * WARPS, 2)
     step_weight_multiply(const __grid_constant__ struct step_weight_job j)
 {
@@ -76,7 +95,8 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
     int row_group = blockIdx.y % j.row_groups, col_group = blockIdx.y / j.row_groups * COLUMNS;
     int columns = j.col_groups - col_group < COLUMNS ? j.col_groups - col_group : COLUMNS;
     uint4 *fine = (uint4 *)memory, *coarse = fine + j.taps * 2 * half;
-    int tap = j.taps > 1 ? warp : 0, steps = j.taps > 1 ? j.rows / 16 : 1, skip = j.taps > 1 ? 0 : 16 * warp;
+    int tap = j.taps > 1 ? warp : 0, steps = j.taps > 1 ? j.rows / 16 : j.rows / (16 * WARPS);
+    int skip = j.taps > 1 ? 0 : 16 * steps * warp;
     /* tiles as in conv_three_weight.cu */
     uint32_t a_at = shared_address(fine + tap * 2 * half + skip + lane % 8 + lane / 16 * 8 +
                                    lane / 8 % 2 * half);
@@ -104,7 +124,10 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
             }
         }
     }
-    write_part(j, acc, j.taps > 1 ? blockIdx.x : blockIdx.x * WARPS + warp, tap, row_group, col_group);
+    if (j.taps == 1)
+        add_warps(acc, (float *)memory);
+    if (j.taps > 1 || warp == 0)
+        write_part(j, acc, blockIdx.x, tap, row_group, col_group);
 }
 
 struct step_weight_cut {
@@ -114,7 +137,8 @@ struct step_weight_cut {
 static struct step_weight_cut cut_weight(const struct conv *v, int n)
 {
     struct step_weight_cut k;
-    k.rows = v->taps > 1 ? 64 : 16 * WARPS;
+    int columns = divide_up(v->coarse_c, 16);
+    k.rows = v->taps > 1 ? 64 : 16 * WARPS * (columns > 2 ? 1 : 4 / columns);
     k.tiles = (int)((volume_item(v->coarse) + k.rows - 1) / k.rows);
     k.work = divide_up(v->fine_c, 16) * divide_up(divide_up(v->coarse_c, 16), COLUMNS);
     k.blocks = 2 * CONV_BLOCKS / k.work > 1 ? 2 * CONV_BLOCKS / k.work : 1;
@@ -139,7 +163,7 @@ int step_weight(struct weight_pass *p)
     j.row_groups = divide_up(v->fine_c, 16);
     j.col_groups = divide_up(v->coarse_c, 16);
     j.partial = p->partial;
-    p->parts = k.blocks * (v->taps > 1 ? 1 : WARPS);
+    p->parts = k.blocks;
     p->rows = 16 * j.row_groups;
     p->cols = 16 * j.col_groups;
     int columns = j.col_groups < COLUMNS ? j.col_groups : COLUMNS;
@@ -151,6 +175,6 @@ int step_weight(struct weight_pass *p)
 size_t step_bytes(const struct conv *v)
 {
     struct step_weight_cut k = cut_weight(v, v->coarse.n);
-    size_t parts = (size_t)k.blocks * (v->taps > 1 ? 1 : WARPS);
-    return parts * v->taps * 256 * divide_up(v->fine_c, 16) * divide_up(v->coarse_c, 16) * sizeof(float);
+    size_t numbers = (size_t)v->taps * 256 * divide_up(v->fine_c, 16) * divide_up(v->coarse_c, 16);
+    return (size_t)k.blocks * numbers * sizeof(float);
 }

@@ -11,25 +11,34 @@
  */
 #include "device/cuda/conv_int.cuh"
 
-enum { THREADS = 256, ROWS_EACH = 32 };
+enum { THREADS = 256, LEAST_EACH = 4, MOST_EACH = 32 }; /* rows of a thread */
 
-/* How rows of c channels are shared out: `lanes` threads side by side in rows, each eight channels. */
+/* How rows of c channels are shared out: a thread takes a group of channels in every so many rows. */
 struct rows_cut {
-    int groups, lanes; /* groups of eight channels of a block; rows at a time */
+    int groups, lanes; /* groups of channels of a block; rows at a time */
     int across;        /* blocks across the channels */
     int run, blocks;   /* rows of a block */
 };
 
-static struct rows_cut cut_rows(int64_t rows, int c)
+/* `width` channels to a thread. */
+static struct rows_cut cut_rows(int64_t rows, int c, int width)
 {
     struct rows_cut k;
-    int all = divide_up(c, 8);
+    int all = divide_up(c, width);
     k.groups = all < THREADS ? all : THREADS;
     k.across = divide_up(all, k.groups);
     k.lanes = THREADS / k.groups;
-    k.run = ROWS_EACH * k.lanes;
+    int64_t each = rows / ((int64_t)k.lanes * CONV_BLOCKS);
+    k.run = k.lanes * (int)(each < LEAST_EACH ? LEAST_EACH : each > MOST_EACH ? MOST_EACH : each);
     k.blocks = (int)((rows + k.run - 1) / k.run);
     return k;
+}
+
+/* Blocks of so many rows or fewer, at most: fewer rows may take shorter runs, but at least 4/5 as long. */
+static size_t most_blocks(int64_t rows, int c, int width)
+{
+    size_t blocks = (size_t)cut_rows(rows, c, width).blocks, bound = 5 * CONV_BLOCKS / 4 + 1;
+    return blocks > bound ? blocks : bound;
 }
 
 /* Adds N numbers of each thread over the lanes, pairwise in a fixed order; lane 0 gets the sums. */
@@ -77,8 +86,32 @@ __device__ __forceinline__ void load_eight(float v[8], const void *y, int f32, i
             v[j] = value_load(y, f32, row * c + channel + j);
 }
 
+/* From sums over the rows of a thread, taken from `shift`, those of the block's region. */
+template <int WIDTH>
+__device__ __forceinline__ void keep_moments(const float *sum, const float *square, const float *shift,
+                                             double n, int channel, int c, const struct rows_cut &k,
+                                             float4 *moments, int regions)
+{
+    double s[2 * WIDTH];
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) {
+        s[j] = sum[j];
+        s[WIDTH + j] = square[j];
+    }
+    add_lanes<2 * WIDTH>(s, k);
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) {
+        if ((int)threadIdx.x >= k.groups || channel + j >= c)
+            continue;
+        double m2 = s[WIDTH + j] - s[j] * s[j] / n;
+        m2 = m2 < 0 ? 0 : m2;
+        moments[(int64_t)(channel + j) * regions + blockIdx.x] =
+            make_float4((float)n, (float)(shift[j] + s[j] / n), (float)m2, 0);
+    }
+}
+
 /* Distances are taken from the block's first row, which is near enough to the mean. */
-__global__ void __launch_bounds__(THREADS) moments_rows(const void *y, int f32, int64_t rows, int c,
+__global__ void __launch_bounds__(THREADS, 3) moments_rows(const void *y, int f32, int64_t rows, int c,
                                                         struct rows_cut k, float4 *moments, int regions)
 {
     int group = threadIdx.x % k.groups, lane = threadIdx.x / k.groups;
@@ -99,28 +132,13 @@ __global__ void __launch_bounds__(THREADS) moments_rows(const void *y, int f32, 
             }
         }
     }
-    double n = (double)(end - first), s[16];
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        s[j] = sum[j];
-        s[8 + j] = square[j];
-    }
-    add_lanes<16>(s, k);
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        if (lane != 0 || channel + j >= c)
-            continue;
-        double m2 = s[8 + j] - s[j] * s[j] / n;
-        m2 = m2 < 0 ? 0 : m2;
-        moments[(int64_t)(channel + j) * regions + blockIdx.x] =
-            make_float4((float)n, (float)(shift[j] + s[j] / n), (float)m2, 0);
-    }
+    keep_moments<8>(sum, square, shift, (double)(end - first), channel, c, k, moments, regions);
 }
 
 int moments_of_rows(struct cuda_context *c, const struct tensor *y, float4 *moments, int *regions)
 {
     int64_t rows = (int64_t)y->n * y->d * y->h * y->w;
-    struct rows_cut k = cut_rows(rows, y->c);
+    struct rows_cut k = cut_rows(rows, y->c, 8);
     *regions = k.blocks;
     return cuda_start(moments_rows, dim3(k.blocks, k.across), THREADS, 0, c->stream,
                       (const void *)y->data, (int)(y->type == VALUE_F32), rows, y->c, k, moments, k.blocks);
@@ -230,7 +248,7 @@ int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias)
 {
     struct cuda_context *c = v->context;
     int64_t voxels = volume_item(v->out);
-    struct rows_cut k = cut_rows(voxels, dy.c);
+    struct rows_cut k = cut_rows(voxels, dy.c, 8);
     double *partial = (double *)c->scratch;
     int e = cuda_start(bias_rows, dim3(k.blocks, k.across, n), THREADS, 0, c->stream, dy, v->bf16, voxels, k,
                        partial);
@@ -242,9 +260,9 @@ int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias)
 
 /* ---- parts and splits ---------------------------------------------------------------------------------- */
 
-enum { SLICES = 8, COLUMNS = THREADS / SLICES };
+enum { SLICES = 32, COLUMNS = THREADS / SLICES };
 
-/* dweight (taps, rows, cols) from (parts, taps, rows_each, cols_each): a thread takes every eighth part. */
+/* dweight (taps, rows, cols) from (parts, taps, rows_each, cols_each): a thread takes every 32nd part. */
 __global__ void __launch_bounds__(THREADS) join_parts(const float *partial, int parts, int rows_each,
                                                       int cols_each, int taps, int rows, int cols,
                                                       float *dweight, int add)
@@ -277,44 +295,70 @@ int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, in
                       (const float *)p->partial, p->parts, p->rows, p->cols, taps, rows, cols, dweight, add);
 }
 
-/* A thread: four channels of a voxel. */
-__global__ void __launch_bounds__(THREADS) join_splits(const float *partial, int splits, int64_t voxels,
-                                                       int cols, const __grid_constant__ struct target to)
+/* Four channels of a voxel: the sum of its splits, and the bias. */
+__device__ __forceinline__ void add_splits(float v[4], const float *from, int splits, int64_t size,
+                                           const float bias[4])
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, size = voxels * cols;
-    if (i * 4 >= size)
-        return;
-    int64_t voxel = i * 4 / cols;
-    int channel = (int)(i * 4 % cols);
-    float v[4] = {0}, bias[4];
-    for (int s = 0; s < splits; s++) {
-        float4 f = __ldg((const float4 *)(partial + s * size + i * 4));
-        v[0] += f.x;
-        v[1] += f.y;
-        v[2] += f.z;
-        v[3] += f.w;
+    float4 sum = __ldg((const float4 *)from);
+#pragma unroll 4
+    for (int s = 1; s < splits; s++) {
+        float4 f = __ldg((const float4 *)(from + s * size));
+        sum = make_float4(sum.x + f.x, sum.y + f.y, sum.z + f.z, sum.w + f.w);
     }
+    v[0] = sum.x + bias[0];
+    v[1] = sum.y + bias[1];
+    v[2] = sum.z + bias[2];
+    v[3] = sum.w + bias[3];
+}
+
+__global__ void __launch_bounds__(THREADS) join_splits(const float *partial, int splits, int64_t voxels,
+                                                       int cols, const __grid_constant__ struct target to,
+                                                       struct rows_cut k, float4 *moments, int regions)
+{
+    int group = threadIdx.x % k.groups, lane = threadIdx.x / k.groups;
+    int channel = 4 * (blockIdx.y * k.groups + group);
+    int64_t first = (int64_t)blockIdx.x * k.run, end = first + k.run < voxels ? first + k.run : voxels;
+    float shift[4] = {0}, sum[4] = {0}, square[4] = {0}, bias[4];
     target_bias(to, channel, bias);
+    if (channel < cols && lane < k.lanes) {
+        if (moments)
+            add_splits(shift, partial + first * cols + channel, splits, voxels * cols, bias);
+        for (int64_t row = first + lane; row < end; row += k.lanes) {
+            float v[4];
+            add_splits(v, partial + row * cols + channel, splits, voxels * cols, bias);
+            target_store(to, row, channel, v);
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        v[k] += bias[k];
-    target_store(to, voxel, channel, v);
+            for (int j = 0; j < 4; j++) {
+                v[j] -= shift[j];
+                sum[j] += v[j];
+                square[j] += v[j] * v[j];
+            }
+        }
+    }
+    if (moments)
+        keep_moments<4>(sum, square, shift, (double)(end - first), channel, to.c, k, moments, regions);
 }
 
 int splits_join(struct cuda_context *c, const float *partial, int splits, int64_t voxels, int cols,
-                const struct target &to)
+                const struct target &to, float4 *moments, int *regions)
 {
-    int64_t threads = voxels * cols / 4;
-    return cuda_start(join_splits, dim3((unsigned)((threads + THREADS - 1) / THREADS)), THREADS, 0, c->stream,
-                      partial, splits, voxels, cols, to);
+    struct rows_cut k = cut_rows(voxels, cols, 4);
+    *regions = moments ? k.blocks : 0;
+    return cuda_start(join_splits, dim3(k.blocks, k.across), THREADS, 0, c->stream, partial, splits, voxels,
+                      cols, to, k, moments, k.blocks);
+}
+
+/* Scratch of its moments. */
+size_t splits_bytes(int64_t voxels, int cols)
+{
+    return most_blocks(voxels, cols, 4) * (size_t)cols * sizeof(float4);
 }
 
 /* Scratch that the sums of a convolution take. */
 size_t sums_bytes(const struct conv *v)
 {
-    struct rows_cut item = cut_rows(volume_item(v->out), v->s.c_out);
-    struct rows_cut all = cut_rows(volume_voxels(v->out), v->s.c_out);
-    size_t bias = (size_t)item.blocks * v->out.n * v->s.c_out * sizeof(double);
-    size_t moments = (size_t)all.blocks * v->s.c_out * sizeof(float4);
+    size_t item = (size_t)cut_rows(volume_item(v->out), v->s.c_out, 8).blocks;
+    size_t bias = item * v->out.n * v->s.c_out * sizeof(double);
+    size_t moments = most_blocks(volume_voxels(v->out), v->s.c_out, 8) * v->s.c_out * sizeof(float4);
     return bias > moments ? bias : moments;
 }

@@ -117,14 +117,16 @@ static struct box padded_box(const struct three_plan &p, int z, int y, int x, in
 
 enum { LONGEST_BOX = 4096, MOST_SHARED = 72 << 10 }; /* so that three blocks fit, or two of the weight's */
 
-/* What a block costs, in clock ticks of the tensor cores: 432 products a warp and chunk, and filling. The
- * weight gradient fills the output's tile, too, and has three warps where the others have one. */
+/* What a block costs for a chunk, in clock ticks: products (432 a warp; the weight gradient has six warps
+ * with 144), filling, and half of the time in which its bytes come from the second cache, 24 in a tick:
+ * weights, 13824 for each group, and voxels. */
 static double cost_of(const struct three_plan &p, const struct volume &v, int weight, int worst)
 {
     double tiles = (double)p.nz * p.ny * p.nx * v.n, blocks = tiles * divide_up(p.groups, p.wn);
     double words = p.in.count + (weight ? (double)p.out.count * p.wn : 0);
-    double multiply = weight ? 1380.0 : 2760.0;
-    return blocks * p.chunks * (multiply * (worst > 1 ? 0.7 + 0.3 * worst : 1.0) + words);
+    double bytes = 32 * words + (weight ? 0 : 13824.0 * p.wn);
+    double multiply = (weight ? 1380.0 : 2760.0) * (worst > 1 ? 0.7 + 0.3 * worst : 1.0);
+    return blocks * p.chunks * (multiply + words + bytes / 48);
 }
 
 /* Completes a plan whose pattern and warps are chosen; 0 if it does not fit. */
@@ -179,6 +181,12 @@ struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int we
     return best;
 }
 
+/* Numbers of all splits of a pass. */
+static size_t split_floats(const struct three_plan &p, const struct volume &v)
+{
+    return (size_t)p.splits * (size_t)volume_voxels(v) * 16 * (size_t)p.groups;
+}
+
 /* ---- running ------------------------------------------------------------------------------------------- */
 
 int three_pass(struct conv_pass *p)
@@ -202,13 +210,16 @@ int three_pass(struct conv_pass *p)
     int e = cuda_start(three_multiply, grid, THREE_THREADS, 16 * (size_t)box_words(j.p.in), c->stream, j);
     if (e || !j.partial)
         return e;
-    return splits_join(c, j.partial, j.p.splits, volume_voxels(j.v), 16 * j.p.groups, j.to);
+    if (p->moments) /* the splits come first in scratch */
+        p->moments += split_floats(j.p, j.v) / 4;
+    return splits_join(c, j.partial, j.p.splits, volume_voxels(j.v), 16 * j.p.groups, j.to, p->moments,
+                       &p->regions);
 }
 
-/* Scratch of a pass: sums of splits, or moments. */
+/* Scratch of a pass: splits and their moments, or moments. */
 static size_t pass_bytes(const struct three_plan &p, const struct volume &v)
 {
-    size_t splits = (size_t)p.splits * (size_t)volume_voxels(v) * 16 * (size_t)p.groups * sizeof(float);
+    size_t splits = split_floats(p, v) * sizeof(float) + splits_bytes(volume_voxels(v), 16 * p.groups);
     size_t regions = (size_t)p.nz * p.ny * p.nx * v.n * (THREE_WARPS / p.wn);
     size_t moments = regions * 16 * (size_t)p.groups * sizeof(float4);
     return p.splits > 1 ? splits : moments;

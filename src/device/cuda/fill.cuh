@@ -44,6 +44,7 @@ struct fill_place {
 };
 
 struct box_places {
+    enum { ONE = 7, TWO = 3 }; /* loads in flight: of one tensor, of two */
     const struct box &b;
     const struct volume &v;
     struct corner at;
@@ -75,7 +76,7 @@ template <int KIND, class PLACES>
 __device__ __forceinline__ void fill_wide(uint4 *to, const PLACES &f, const struct reader &r, int channel,
                                           int thread, int threads, const float t[READ_TABLES][8])
 {
-    const int BATCH = KIND == READ_ONE ? 4 : 2; /* four loads in flight */
+    const int BATCH = KIND == READ_ONE ? PLACES::ONE : PLACES::TWO;
     for (int first = thread / 2; first < fill_count(f); first += BATCH * (threads / 2)) {
         uint4 x[BATCH], y[BATCH];
         struct fill_place p[BATCH];
@@ -92,11 +93,12 @@ __device__ __forceinline__ void fill_wide(uint4 *to, const PLACES &f, const stru
         }
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
-            uint4 words = read_words<KIND>(x[k], y[k], t, r.floor);
-            if (p[k].voxel < 0)
-                words = make_uint4(0, 0, 0, 0);
-            if (p[k].to >= 0)
-                to[p[k].to] = words;
+            if (p[k].to < 0)
+                continue;
+            uint4 words = make_uint4(0, 0, 0, 0);
+            if (p[k].voxel >= 0)
+                words = read_words<KIND>(x[k], y[k], t, r.floor);
+            to[p[k].to] = words;
         }
     }
 }
