@@ -28,15 +28,13 @@ MARCH_avx512 := x86-64-v4 -mprefer-vector-width=512
 MARCH_amx := sapphirerapids -mprefer-vector-width=512
 ISA_OBJ  := $(foreach l,$(LEVELS),$(patsubst src/%.c,$(B)/src/%-$(l).o,$(wildcard src/device/isa/*.c)))
 LIB_OBJ  += $(ISA_OBJ) $(patsubst %.c,$(B)/%.o,$(wildcard src/device/cuda/*.c))
-# src/device/cuda/*.cu becomes libfalx_cuda.so, which the program opens at run time where it finds one; without
-# nvcc it is left out. NVCC= leaves it out anyway. Code for Ampere and Hopper, and what a driver can make
-# later ones' code from.
+# `make cuda`: src/device/cuda/*.cu becomes libfalx_cuda.so, which the program opens at run time where it finds
+# one. Code for Ampere and Hopper, and what a driver can make later ones' code from.
 NVCC     ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDA_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
             -gencode arch=compute_90,code=compute_90
 NVFLAGS  := -std=c++17 -O3 -Isrc -Xcompiler -fPIC,-Wall,-fvisibility=hidden $(CUDA_ARCH)
 CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(wildcard src/device/cuda/*.cu))
-CUDA     := $(if $(NVCC),$(B)/libfalx_cuda.so)
 CLI_OBJ  := $(patsubst %.c,$(B)/%.o,$(wildcard src/cli/*.c))
 CLI_PART := $(filter-out %/main.o,$(CLI_OBJ))
 PROGRAM  := $(B)/falx $(B)/falx-hdf5 $(B)/falx-limit
@@ -50,11 +48,14 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 Q        := $(if $(V),,@)
 SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
 
-.PHONY: all help deps test check demo lint fuzz bench asan tsan size clean
+.PHONY: all cuda help deps test check demo lint fuzz bench asan tsan size clean
 .DEFAULT_GOAL := all
 
 all: deps                       ## build the program at build/falx and the library in build/lib
-	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM) $(LIBRARY) $(CUDA)
+	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM) $(LIBRARY)
+
+cuda: deps                      ## the library for NVIDIA GPUs, build/libfalx_cuda.so; needs nvcc
+	@$(MAKE) --no-print-directory -j$(shell nproc) $(B)/libfalx_cuda.so
 
 help:                           ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -162,10 +163,9 @@ $(B)/libfalx_cuda.so: $(CUDA_OBJ)
 	$(call SAY,link)
 	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker -z,defs,-z,relro,-z,now -o $@ $^
 
-$(B)/cuda_%: tests/cuda_%.cu $(B)/libfalx_cuda.so
+$(B)/cuda_%: tests/cuda_%.cu $(CUDA_OBJ)
 	$(call SAY,test)
-	$(Q)$(NVCC) $(NVFLAGS) -Itests -fmad=false -Xcompiler -ffp-contract=off -o $@ $< $(B)/libfalx_cuda.so \
-	    -Xlinker -rpath,'$$ORIGIN'
+	$(Q)$(NVCC) $(NVFLAGS) -Itests -fmad=false -Xcompiler -ffp-contract=off -o $@ $^
 
 $(B)/test_%: tests/test_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,test)

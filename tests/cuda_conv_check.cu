@@ -1,8 +1,8 @@
 /* cuda_conv_check.cu - the convolutions of the GPU against plain loops in double over the same rounded
  * operands. A program of its own, for a first visit to a GPU; cuda_conv_times.cu takes the times.
  *
- *     nvcc -std=c++17 -O3 -arch=sm_90 -Isrc -o check tests/cuda_conv_check.cu src/device/cuda/conv*.cu
- *     ./check [random cases of each kind, 24]
+ *     make build/cuda_conv_check && build/cuda_conv_check
+ * An argument says how many random cases of each kind are tried (24).
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,16 +14,6 @@
 #include "device/cuda/context.cuh"
 
 static int failures;
-
-int cuda_reserve(struct cuda_context *c, size_t bytes)
-{
-    if (bytes <= c->scratch_bytes)
-        return 0;
-    cudaDeviceSynchronize();
-    cudaFree(c->scratch);
-    c->scratch_bytes = bytes;
-    return cudaMalloc(&c->scratch, bytes);
-}
 
 static void must(int code, const char *what)
 {
@@ -241,7 +231,7 @@ static void run(struct cuda_context *c, struct set *s)
     must(cuda_conv_forward(v, &s->in, data_of(&s->bias), &s->y.t, &stats), "conv_forward");
     must(cuda_conv_backward(v, &s->grad, &s->in, o->dx ? &s->dx.t : NULL,
                             o->add ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, data_of(&s->dweight),
-                            data_of(&s->dbias)), "conv_backward");
+                            data_of(&s->dbias), NULL), "conv_backward");
     must(cudaDeviceSynchronize(), "running");
     down(&s->y);
     down(&s->dx);

@@ -1,7 +1,7 @@
 /* cuda_conv_times.cu - how long the convolutions of the V-Net take on a GPU, next to what products and bytes
  * alone would take: patches of 112 x 112 x 80, a batch of four and a single one.
  *
- *     nvcc -std=c++17 -O3 -arch=sm_90 -Isrc -o times tests/cuda_conv_times.cu src/device/cuda/conv*.cu
+ *     make build/cuda_conv_times && build/cuda_conv_times
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,16 +11,6 @@
 #include <vector>
 
 #include "device/cuda/context.cuh"
-
-int cuda_reserve(struct cuda_context *c, size_t bytes)
-{
-    if (bytes <= c->scratch_bytes)
-        return 0;
-    cudaDeviceSynchronize();
-    cudaFree(c->scratch);
-    c->scratch_bytes = bytes;
-    return cudaMalloc(&c->scratch, bytes);
-}
 
 static void must(int code, const char *what)
 {
@@ -85,7 +75,7 @@ static void run_timed(const struct timed *t, int what)
         must(cuda_conv_forward(t->v, &t->in, t->bias, &t->y, what == FORWARD ? NULL : &t->stats), "forward");
     else
         must(cuda_conv_backward(t->v, &t->grad, &t->in, what == DX ? &t->dx : NULL, 0,
-                                what == DWEIGHT ? t->dweight : NULL, NULL), "backward");
+                                what == DWEIGHT ? t->dweight : NULL, NULL, NULL), "backward");
 }
 
 static float time_of(const struct timed *t, int what)

@@ -171,7 +171,8 @@ static void tear_down(struct set *s)
     void *all[] = {s->x.from[0].y.data, (void *)(uintptr_t)s->x.from[0].scale,
                    (void *)(uintptr_t)s->x.from[0].shift, s->x.from[1].y.data,
                    (void *)(uintptr_t)s->x.from[1].scale, (void *)(uintptr_t)s->x.from[1].shift,
-                   s->y.data, s->dx.data, s->before, s->center, s->sums, s->weight, s->bias, s->dweight, s->dbias, s->mean,
+                   s->y.data, s->dx.data, s->before, s->center, s->sums, s->weight, s->bias, s->dweight,
+                   s->dbias, s->mean,
                    s->m2, s->g.g.data, (void *)(uintptr_t)s->g.y.scale,
                    (void *)(uintptr_t)s->g.y.shift, (void *)(uintptr_t)s->g.p,
                    (void *)(uintptr_t)s->g.q, (void *)(uintptr_t)s->g.r};

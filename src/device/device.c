@@ -1,5 +1,5 @@
-/* device.c - tensors, and opening a device by name: the processor (cpu.c) or a GPU (cuda/cuda.c). "auto" is a
- * GPU where there is one that can be used, else the processor.
+/* device.c - tensors, and opening a device by name: the processor (cpu.c) or a GPU (cuda/cuda.c). "auto" is
+ * the processor: a GPU is asked for by name.
  */
 #include "device/device.h"
 
@@ -56,10 +56,7 @@ int device_open(struct device **out, const struct device_options *o, struct erro
     *out = NULL;
     if (cuda_is_name(name))
         return cuda_open(out, o, e);
-    int is_auto = strcmp(name, "auto") == 0;
-    if (is_auto && !o->level && cuda_open(out, o, NULL) == 0)
-        return 0;
-    if (is_auto || strcmp(name, "cpu") == 0)
+    if (strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) /* a GPU is asked for by name */
         return cpu_open(out, o, e);
     return fail(e, ERR_DEVICE, NULL, "unknown device \"%s\": auto, cpu, cuda and cuda:0, cuda:1, ... exist",
                 o->name);
