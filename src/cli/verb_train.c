@@ -255,14 +255,15 @@ static int parse_budget(double *out, const char *text, struct error *e)
     return 0;
 }
 
-/* How long the steps of each phase take: the median, since a busy machine lengthens some of them. */
-enum { MEASURE_STEPS = 12, MEASURE_PHASES = 4, MEASURE_TIMES = 64 };
+/* How long the steps of each phase take: the median of the last ones, since the first are cold and a busy
+ * machine lengthens some. */
+enum { MEASURE_PHASES = 4, MEASURE_TIMES = 64 };
 struct measure {
     struct measured_phase {
         const char *name;
-        double times[MEASURE_TIMES]; /* seconds of the first steps */
-        int n;
+        double times[MEASURE_TIMES]; /* a ring */
         int64_t steps;
+        int n;
     } phase[MEASURE_PHASES];
     int n;
     double last;
@@ -278,8 +279,7 @@ static void measure_step(void *arg, const struct train_step *s)
     }
     struct measured_phase *p = &m->phase[m->n - 1];
     p->steps = s->steps;
-    if (p->n < MEASURE_TIMES)
-        p->times[p->n++] = s->seconds - m->last;
+    p->times[p->n++ % MEASURE_TIMES] = s->seconds - m->last;
     m->last = s->seconds;
 }
 
@@ -288,45 +288,58 @@ static int compare_times(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
-/* Seconds of one step of --steps: every phase has its share of it. */
-static double measured_cost(struct measure *m)
+/* Seconds of all phases. */
+static double measured_seconds(struct measure *m)
 {
-    double cost = 0.0;
+    double sum = 0.0;
     for (int i = 0; i < m->n; i++) {
         struct measured_phase *p = &m->phase[i];
-        qsort(p->times, (size_t)p->n, sizeof *p->times, compare_times);
-        cost += p->times[p->n / 2] * (double)p->steps / MEASURE_STEPS;
+        int n = p->n < MEASURE_TIMES ? p->n : MEASURE_TIMES;
+        qsort(p->times, (size_t)n, sizeof *p->times, compare_times);
+        sum += p->times[n / 2] * (double)p->steps;
     }
-    return cost;
+    return sum;
 }
 
-/* Sets the steps so that all phases together take about as long as wished. */
-static int measure_budget(struct config *c, const struct train_options *o, double seconds, struct error *e)
+/* Trains `steps` in a folder that is removed; *cost: seconds of one of --steps, its share of every phase. */
+static int measure_cost(double *cost, const struct config *c, const struct train_options *o, int64_t steps,
+                        struct error *e)
 {
     struct measure m = {.n = 0};
     struct settings s = c->set;
     struct train_options trial = *o;
     struct train_result r;
     char *folder = path_join(e, c->output, "measuring");
-    double begun = bench_now(), cost;
     if (!folder)
         return -1;
-    s.steps = MEASURE_STEPS;
+    s.steps = steps;
     trial.settings = &s;
     trial.run = folder;
     trial.lock = 0;
     trial.val = NULL;
     trial.resume = 0;
+    trial.report = NULL;
     trial.listen = (struct train_listener){.arg = &m, .step = measure_step, .stop = asks_stop};
     int result = io_make_folders(folder, e) < 0 ? -1 : train_run(&r, &trial, e);
     io_remove_tree(folder);
     mem_free(folder);
-    if (result < 0)
+    *cost = measured_seconds(&m) / (double)steps;
+    return result;
+}
+
+/* Sets the steps so that all phases together take about as long as wished: a few steps say how many make a
+ * fiftieth of the time, and these how many fill it. */
+static int measure_budget(struct config *c, const struct train_options *o, double seconds, struct error *e)
+{
+    enum { FIRST = 4, MOST = 400 };
+    double begun = bench_now(), cost, some;
+    if (measure_cost(&cost, c, o, FIRST, e) < 0)
         return -1;
-    cost = measured_cost(&m);
-    seconds = 0.93 * seconds - (bench_now() - begun); /* 7 % for loading, saving, the rest */
-    c->set.steps = cost > 0 ? (int64_t)(seconds / cost) : 1;
-    c->set.steps = c->set.steps < 1 ? 1 : c->set.steps;
+    some = cost > 0 ? seconds / 50 / cost : 0;
+    if (some > FIRST && measure_cost(&cost, c, o, some < MOST ? (int64_t)some : MOST, e) < 0)
+        return -1;
+    seconds = 0.95 * seconds - (bench_now() - begun); /* 5 % for loading, saving, the rest */
+    c->set.steps = cost > 0 && seconds > cost ? (int64_t)(seconds / cost) : 1;
     report_line(console_report(c), REPORT_NOTE, NULL, NULL, "%.0f ms a step, %lld steps in the budget",
                 1000.0 * cost, (long long)c->set.steps);
     return 0;
