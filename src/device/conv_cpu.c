@@ -14,146 +14,7 @@
 
 #include "device/conv_int.h"
 
-/* ---- storing results ----------------------------------------------------------------------------------- */
-
-/* Tensors from here on are written past the caches: nobody will find them there when they are read, and
- * what they would push out is of use. It also saves the reading of what is then overwritten. */
-enum { STREAM_BYTES = 4 << 20 };
-
-/* A tensor that results go to. */
-struct target {
-    const struct tensor *t;
-    const float *bias;      /* table, or NULL */
-    int accumulate, stream;
-    int moments;            /* 1: wanted */
-    const float *mean;      /* table: batch norm's sums are wanted, over source y; or NULL */
-    struct row_source y;
-};
-
-/* Moments of one unit, or batch norm's sums (item, 2), in a thread's scratch: by place in the table of
- * channels. */
-struct sums {
-    double *sum, *square;
-    float *shift;
-    int started;
-};
-
-static struct target target_of(const struct tensor *t)
-{
-    int64_t bytes = t ? tensor_count(t) * (int64_t)value_bytes(t->type) : 0;
-    return (struct target){.t = t, .stream = bytes >= STREAM_BYTES};
-}
-
-static struct sums sums_start(const struct conv *v, char *scratch, const struct product *p)
-{
-    int room = table_room(p->c);
-    struct sums s = {.sum = (double *)(void *)(scratch + v->at.sums)};
-    s.square = s.sum + room;
-    s.shift = (float *)(void *)(s.square + room);
-    memset(s.sum, 0, 2 * (size_t)room * sizeof *s.sum);
-    return s;
-}
-
-/* The first results are near enough to the mean. */
-static void sums_shift(struct sums *s, const struct target *to, const float *row, int first, int n,
-                       int c)
-{
-    for (int j = 0; j < table_room(c); j++) {
-        int at = j % c - first;
-        s->shift[j] = at >= 0 && at < n ? row[at] + (to->bias ? to->bias[j] : 0) : 0;
-    }
-    s->started = 1;
-}
-
-/* From channel `first` on, y from element `at` on. */
-static struct row_norm norm_at(const struct target *to, const struct sums *sums, int item, int64_t at,
-                               int first)
-{
-    int64_t room = table_room(to->t->c), table = item * room + first;
-    double *sum = sums->sum + 2 * item * room + first;
-    return (struct row_norm){.y = (const char *)to->y.y + at * (int64_t)value_bytes(to->y.type),
-                             .scale = to->y.scale + table, .shift = to->y.shift + table,
-                             .mean = to->mean + first, .floor = to->y.floor, .sum = sum,
-                             .product = sum + room};
-}
-
-/* `len` results of `chunk` channels from channel `first` on: to voxels, or pairs of voxels, side by side.
- * Rows that are joined on both sides become rows of a whole number of vectors. */
-static void write_voxels(const struct conv *v, const struct target *to, struct sums *sums, int item,
-                         int64_t voxel, int64_t stride, const float *from, int64_t ldc, int64_t len,
-                         int first, int chunk)
-{
-    int c = to->t->c, period = row_period(c), joined = stride == c && chunk == c && ldc == c;
-    int64_t rows = joined ? len * c / period : len, rest = joined ? len * c % period : 0;
-    int64_t bytes = (int64_t)value_bytes(to->t->type), begin = voxel * c + first;
-    struct row_store how = {.bias = to->bias ? to->bias + first : NULL, .accumulate = to->accumulate,
-                            .stream = to->stream};
-    struct row_norm norm;
-    char *at = (char *)to->t->data + begin * bytes;
-    if (to->mean) {
-        norm = norm_at(to, sums, item, begin, first);
-        how.norm = &norm;
-    }
-    if (to->moments) {
-        if (!sums->started)
-            sums_shift(sums, to, from, first, chunk, c);
-        how.shift = sums->shift + first;
-        how.sum = sums->sum + first;
-        how.square = sums->square + first;
-    }
-    if (joined)
-        stride = ldc = chunk = period;
-    v->rows->store(at, to->t->type, stride, from, ldc, rows, chunk, &how);
-    if (rest && to->mean)
-        norm = norm_at(to, sums, item, begin + rows * period, first);
-    if (rest)
-        v->rows->store(at + rows * period * bytes, to->t->type, rest, from + rows * period, rest, 1,
-                       (int)rest, &how);
-}
-
-struct results {
-    const struct conv *v;
-    const struct product *p;
-    const struct target *to;
-    struct sums *sums;
-    const struct block *b;
-    const float *c;         /* positions first .. end of the grid */
-    int64_t first, end;
-    int column, n;          /* of the group */
-};
-
-/* Part [x0, x1) of line r of plane p. */
-static void write_line(const struct results *s, const struct place *at, int64_t m, int64_t x0,
-                       int64_t x1)
-{
-    const float *from = s->c + (m + x0 - s->first) * s->n;
-    int c = s->p->c;
-    if (!s->p->scatter) {
-        write_voxels(s->v, s->to, s->sums, at->item, at->voxel + x0, c, from, s->n, x1 - x0, s->column,
-                     s->n);
-        return;
-    }
-    for (int j = 0, width; j < s->n; j += width) { /* two fine voxels lie side by side */
-        int t = (s->column + j) / c;
-        width = t % 2 == 0 && j + 2 * c <= s->n ? 2 * c : c;
-        write_voxels(s->v, s->to, s->sums, at->item, conv_fine_voxel(s->v, at, s->b, t) + 2 * x0, 2 * c,
-                     from + j, s->n, x1 - x0, 0, width);
-    }
-}
-
-static void write_results(const struct results *s)
-{
-    const struct block *b = s->b;
-    struct grid g = conv_grid(&s->p->a, b);
-    struct place at;
-    for (int p = (int)(s->first / g.plane); p < b->planes && p * g.plane < s->end; p++)
-        for (int r = 0; r < b->rows; r++) {
-            int64_t m = p * g.plane + r * g.row;
-            int64_t x0 = s->first > m ? s->first - m : 0, x1 = s->end - m < b->len ? s->end - m : b->len;
-            if (x0 < x1 && conv_locate(&at, s->v, b, p, r))
-                write_line(s, &at, m, x0, x1);
-        }
-}
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 /* One group of columns of a block whose A is filled. */
 static void multiply(const struct conv *v, const struct product *p, char *scratch, const char *a,
@@ -176,7 +37,7 @@ static void multiply(const struct conv *v, const struct product *p, char *scratc
         shape.lines.first = (int)(s.first / g.row % (g.plane / g.row));
         v->gemm->forward(c, shape.n, a + s.first * p->a.ld * (int64_t)v->element, p->a.ld, offset,
                          p->packed + (size_t)group * p->packed_each, &shape, s.end - s.first);
-        write_results(&s);
+        conv_store(&s);
     }
 }
 
@@ -243,7 +104,7 @@ static void forward_units(void *arg, char *scratch, int64_t first, int64_t end)
         int block = (int)(unit / p->cols.groups);
         struct block b = conv_block(&j->cut, block);
         fill_block(v, scratch + v->at.a, scratch, &p->a, &j->x, &j->cut, block, &filled);
-        struct sums sums = sums_start(v, scratch, p);
+        struct sums sums = conv_sums_start(v, scratch, p);
         multiply(v, p, scratch, scratch + v->at.a, &b, (int)(unit % p->cols.groups), &j->y, &sums);
         if (j->y.moments)
             keep_moments(j, &sums, &b, unit);
@@ -290,7 +151,7 @@ void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
     float *tables = v->tables;
     CHECK(n <= v->s.n && x->from[0].y.c == v->s.c_in && y->c == v->s.c_out && y->n == n);
     struct forward_job j = {.v = v, .cut = conv_cut(v, n, 0), .x = conv_operand(&tables, x, n)};
-    j.y = target_of(y);
+    j.y = conv_target(y);
     j.y.moments = stats != NULL;
     j.y.bias = conv_table(&tables, bias, 0, 1, v->s.c_out);
     conv_share(v->cpu, forward_units, &j, (int64_t)j.cut.blocks * groups,
@@ -573,7 +434,7 @@ void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
                              .add = (add & CONV_ADD_WEIGHT) != 0};
     j.x = conv_operand(&tables, x, n);
     j.dy = conv_gradient(&tables, dy, n);
-    j.dx = target_of(with_data ? dx : NULL);
+    j.dx = conv_target(with_data ? dx : NULL);
     j.dx.accumulate = (add & CONV_ADD_DX) != 0;
     if (sums) {
         CHECK(with_data && x->from[sums->of].y.type == dx->type);

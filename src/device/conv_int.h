@@ -1,4 +1,5 @@
-/* conv_int.h - what conv_plan.c (shapes, memory, weights) and conv_cpu.c (running) share.
+/* conv_int.h - what conv_plan.c (shapes, memory), conv_pack.c (weights), conv_fill.c (operands), conv_store.c
+ * (results) and conv_cpu.c (running) share.
  *
  * Every direction of every convolution is a product over positions m of a grid (gemm.h). What a row of
  * the left operand A holds is its form:
@@ -169,6 +170,42 @@ int conv_is_y(const struct conv *v, const struct block *b);
  * same operand in form `by`, if that is not NULL. */
 void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const struct block *b,
                  const char *filled, const struct side *by);
+
+/* ---- conv_store.c ---------------------------------------------------------------------------- */
+
+/* A tensor that results go to. */
+struct target {
+    const struct tensor *t;
+    const float *bias;      /* table, or NULL */
+    int accumulate, stream;
+    int moments;            /* 1: wanted */
+    const float *mean;      /* table: batch norm's sums are wanted, over source y; or NULL */
+    struct row_source y;
+};
+
+/* Moments of one unit, or batch norm's sums (item, 2), in a thread's scratch: by place in the table of
+ * channels. */
+struct sums {
+    double *sum, *square;
+    float *shift;
+    int started;
+};
+
+/* Results of a product, one group of columns of a block. */
+struct results {
+    const struct conv *v;
+    const struct product *p;
+    const struct target *to;
+    struct sums *sums;
+    const struct block *b;
+    const float *c;         /* positions first .. end of the grid */
+    int64_t first, end;
+    int column, n;          /* of the group */
+};
+
+struct target conv_target(const struct tensor *t); /* plain: written, nothing else wanted */
+struct sums conv_sums_start(const struct conv *v, char *scratch, const struct product *p);
+void conv_store(const struct results *s);
 
 /* ---- conv_plan.c ----------------------------------------------------------------------------- */
 
