@@ -133,7 +133,9 @@ static void value_to_json(struct js_out *out, const struct option_row *o, const 
 {
     const void *at = (const char *)c + o->offset;
     const int64_t *v = at;
-    if (o->kind == OPTION_FLAG && *(const int *)at >= 0)
+    if (o->kind == OPTION_FLAG && *(const int *)at < 0)
+        js_out_text(out, o->name, "auto");
+    else if (o->kind == OPTION_FLAG)
         js_out_bool(out, o->name, *(const int *)at);
     else if (o->kind == OPTION_REAL)
         js_out_real(out, o->name, *(const double *)at);
