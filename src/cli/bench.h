@@ -13,6 +13,7 @@ void bench_tell(const struct bench_teller *t, const char *name, double value, co
 /* 1 if the user asked for this benchmark or its group, or for none in particular. */
 int bench_wanted(const struct config *c, const char *name);
 double bench_now(void); /* monotonic seconds */
+double bench_middle(double *times, int n); /* their median; sorts them */
 /* Median seconds of run(arg), after one that does not count: at least 3 runs, then more until half a second
  * is spent, 100 at most. -1: run failed. */
 int bench_median(double *seconds, int (*run)(void *arg, struct error *e), void *arg, struct error *e);

@@ -216,6 +216,12 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_middle(double *times, int n)
+{
+    qsort(times, (size_t)n, sizeof *times, compare);
+    return 0.5 * (times[n / 2] + times[(n - 1) / 2]);
+}
+
 enum { MOST_RUNS = 100 };
 
 int bench_median(double *seconds, int (*once)(void *arg, struct error *e), void *arg, struct error *e)
@@ -231,8 +237,7 @@ int bench_median(double *seconds, int (*once)(void *arg, struct error *e), void 
         took[n] = bench_now() - start;
         total += took[n++];
     }
-    qsort(took, (size_t)n, sizeof took[0], compare);
-    *seconds = 0.5 * (took[n / 2] + took[(n - 1) / 2]);
+    *seconds = bench_middle(took, n);
     return 0;
 }
 

@@ -283,11 +283,6 @@ static void measure_step(void *arg, const struct train_step *s)
     m->last = s->seconds;
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
-}
-
 /* Seconds of all phases. */
 static double measured_seconds(struct measure *m)
 {
@@ -295,8 +290,7 @@ static double measured_seconds(struct measure *m)
     for (int i = 0; i < m->n; i++) {
         struct measured_phase *p = &m->phase[i];
         int n = p->n < MEASURE_TIMES ? p->n : MEASURE_TIMES;
-        qsort(p->times, (size_t)n, sizeof *p->times, compare_times);
-        sum += p->times[n / 2] * (double)p->steps;
+        sum += bench_middle(p->times, n) * (double)p->steps;
     }
     return sum;
 }

@@ -81,8 +81,8 @@ struct conv_weight {
 
 /* weight and dweight are (taps, c_in, c_out), and (taps, c_out, c_in) for CONV_UP; the taps are (k, k, k).
  * pack() brings weights into the layouts the products want; call it after every change. update() is map() of
- * a kernel (kernels.h) that changes the `count` numbers from `first` on, and pack() of the weights that lie
- * among them, in one pass over memory; the list is in order of memory.
+ * a kernel (kernels.h) that changes the `count` numbers from `first` on, and pack() of the weights listed,
+ * which lie among them, in order of memory: one pass over it.
  *
  * forward:  y = conv(a) + bias, rounded to y's type; stats may be NULL.
  * backward: dx (F32 or BF16, NULL data: not wanted) = dL/da of the input; dweight (may be NULL) its

@@ -83,7 +83,7 @@ static int input_slot(const struct net *n, int layer)
     return n->run[v->kind == FROM_ADD ? n->graph.values[v->from[0]].layer : v->layer].slot;
 }
 
-static const float *value_of(const struct net *n, int param)
+float *net_param(const struct net *n, int param)
 {
     return n->params->value + n->params->list[param].offset;
 }
@@ -128,7 +128,7 @@ void net_forward(struct net *n, const struct tensor *image, const struct net_pas
         struct tensor y = net_layer_tensor(n, i);
         struct conv_stats stats = {n->stat_mean, n->stat_m2};
         int wanted = l->norm && pass->mode == NET_TRAIN;
-        dev->ops->conv_forward(n->run[i].conv, &in, value_of(n, l->bias), &y,
+        dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y,
                                wanted ? &stats : NULL);
         norm_tables(n, i, pass);
     }

@@ -280,7 +280,7 @@ static void list_weights(struct net *n)
     n->packing = (struct packing){.list = n->weights, .n = n->graph.n_layers};
     for (int i = 0; i < n->graph.n_layers; i++) {
         n->weights[i].conv = n->run[i].conv;
-        n->weights[i].weight = p->value + p->list[n->graph.layers[i].weight].offset;
+        n->weights[i].weight = net_param(n, n->graph.layers[i].weight);
         in_order = in_order && (i == 0 || n->weights[i].weight > n->weights[i - 1].weight);
     }
     if (in_order && !p->packing)

@@ -130,6 +130,8 @@ struct tensor net_slot_tensor(const struct net *n, int slot);
 /* How layer l's output is read by the next convolution, with the tables of this pass. */
 struct conv_source net_source(const struct net *n, int layer);
 
+float *net_param(const struct net *n, int param); /* its values, of params->list */
+
 /* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
  * the running statistics are moved. */
 void norm_tables(struct net *n, int layer, const struct net_pass *pass);

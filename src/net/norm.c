@@ -4,11 +4,6 @@
 #include "device/kernels.h"
 #include "net/net_int.h"
 
-static float *value_of(const struct net *n, int param)
-{
-    return n->params->value + n->params->list[param].offset;
-}
-
 /* One block of random numbers for every (layer, item, channel). */
 static void draw_dropout(struct net *n, int layer, const struct net_pass *pass)
 {
@@ -35,10 +30,10 @@ void norm_tables(struct net *n, int layer, const struct net_pass *pass)
     if (l->norm) {
         k.batch_mean = train ? n->stat_mean : NULL;
         k.batch_m2 = train ? n->stat_m2 : NULL;
-        k.gamma = value_of(n, l->gamma);
-        k.beta = value_of(n, l->beta);
-        k.running_mean = value_of(n, l->mean);
-        k.running_var = value_of(n, l->var);
+        k.gamma = net_param(n, l->gamma);
+        k.beta = net_param(n, l->beta);
+        k.running_mean = net_param(n, l->mean);
+        k.running_var = net_param(n, l->var);
     }
     n->dev->ops->map(n->dev, KERNEL_norm_tables, &k, l->c_out);
 }
@@ -57,7 +52,7 @@ void norm_backward(struct net *n, int layer, const struct tensor *g)
         k.mean = r->mean;
         k.rstd = r->rstd;
         k.elements = n->mode == NET_TRAIN ? (double)tensor_voxels(g) : 0;
-        k.gamma = value_of(n, l->gamma);
+        k.gamma = net_param(n, l->gamma);
         k.dgamma = net_started_grad(n, l->gamma);
         k.dbeta = net_started_grad(n, l->beta);
     }

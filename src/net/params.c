@@ -185,10 +185,18 @@ static int packs_along(const struct params *p)
 void params_map(struct params *p, int kernel, const void *args, int64_t first, int64_t count)
 {
     const struct device_ops *ops = p->dev->ops;
-    if (packs_along(p))
-        ops->conv_update(p->dev, p->packing->list, p->packing->n, kernel, args, p->value + first, count);
-    else
+    const float *begin = p->value + first;
+    if (!packs_along(p)) {
         ops->map(p->dev, kernel, args, count);
+        return;
+    }
+    const struct conv_weight *list = p->packing->list;
+    int n = p->packing->n;
+    for (; n > 0 && list->weight < begin; n--)
+        list++;
+    while (n > 0 && list[n - 1].weight >= begin + count)
+        n--;
+    ops->conv_update(p->dev, list, n, kernel, args, begin, count);
 }
 
 void params_mapped(struct params *p)

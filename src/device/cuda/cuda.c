@@ -278,13 +278,9 @@ static void gpu_reduce(struct device *dev, int reduction, const void *args, int6
 static void gpu_conv_update(struct device *dev, const struct conv_weight *list, int n, int kernel,
                             const void *args, const float *first, int64_t count)
 {
-    int from = 0, to;
+    (void)first;
     gpu_map(dev, kernel, args, count);
-    while (from < n && list[from].weight < first)
-        from++;
-    for (to = from; to < n && list[to].weight < first + count; to++)
-        ;
-    gpu_conv_pack(dev, list + from, to - from);
+    gpu_conv_pack(dev, list, n);
 }
 
 static void gpu_close(struct device *dev)
