@@ -131,7 +131,7 @@ const struct option_row options[] = {
      .verbs = TRAIN, .meta = "TIME",
      .help = "how long training may take, such as 40m or 2h: sets --steps by a measurement"},
     {.name = "device", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(device),
-     .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|cpu", .help = "where to compute"},
+     .verbs = RUNNING | BENCH, .value = "auto", .meta = "NAME", .help = "where to compute: auto, cpu, cuda or cuda:N"},
     {.name = "precision", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(precision),
      .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|f32|bf16",
      .help = "type of values between layers; auto is bf16 where the processor multiplies it fast"},
