@@ -54,6 +54,7 @@ static const struct {
     {"noise", offsetof(struct augment_options, noise), 0.0f, 1e6f},
     {"blur", offsetof(struct augment_options, blur), 0.0f, (float)AUGMENT_BLUR_MAX},
     {"brightness", offsetof(struct augment_options, brightness), 0.0f, 100.0f},
+    {"shift", offsetof(struct augment_options, shift), -100.0f, 100.0f},
     {"contrast", offsetof(struct augment_options, contrast), 0.0f, 100.0f},
     {"zoom", offsetof(struct augment_options, zoom), 0.05f, 1.0f},
     {"gamma", offsetof(struct augment_options, gamma), 0.1f, 10.0f},
@@ -206,6 +207,7 @@ void augment_draw(struct augment_draw *out, const struct augment_options *o,
     out->noise_sd = draw_value(&o->noise, 0.0f, out, AUGMENT_NOISE);
     out->blur_sd = draw_value(&o->blur, 0.0f, out, AUGMENT_BLUR);
     out->brightness = draw_value(&o->brightness, 1.0f, out, AUGMENT_BRIGHTNESS);
+    out->shift = draw_value(&o->shift, 0.0f, out, AUGMENT_SHIFT);
     out->contrast = draw_value(&o->contrast, 1.0f, out, AUGMENT_CONTRAST);
     out->zoom = draw_value(&o->zoom, 1.0f, out, AUGMENT_ZOOM);
     out->gamma = draw_value(&o->gamma, 1.0f, out, AUGMENT_GAMMA);

@@ -9,7 +9,7 @@
  *
  *     RotFlip, mirror -> pad -> crop          a signed permutation of the axes: rows are copied
  *       or, if drawn, affine and elastic      one interpolation straight from the case, never two
- *     noise, blur, brightness, contrast, low resolution, gamma     on the patch, image only
+ *     noise, blur, brightness, shift, contrast, low resolution, gamma     on the patch, image only
  *
  * "Turned frame" below is the case after RotFlip and mirrors, before padding. RotFlip, RandomCrop
  * and CenterCrop are those of the published semi-supervised LA and Pancreas code, quirks included;
@@ -42,6 +42,7 @@ struct augment_options {
     struct augment_range noise;    /* standard deviation of added Gaussian noise */
     struct augment_range blur;     /* standard deviation of the Gaussian, voxels */
     struct augment_range brightness; /* factor on all values */
+    struct augment_range shift;    /* added to all values */
     struct augment_range contrast; /* factor on the distance from the patch's mean */
     struct augment_range zoom;     /* low resolution: fraction of the voxels kept along an axis */
     struct augment_range gamma;    /* exponent, on the patch's own range; mean and sd are kept */
@@ -69,7 +70,7 @@ struct augment_draw {
     int warp;            /* 1: matrix or elastic in force, 0: rows are copied */
     float matrix[3][3];  /* patch offset from its centre -> offset in the turned frame, voxels */
     float elastic_sd;    /* voxels, 0 = off */
-    float noise_sd, blur_sd;                  /* 0 = off */
+    float noise_sd, blur_sd, shift;           /* 0 = off */
     float brightness, contrast, zoom, gamma;  /* 1 = off */
     int invert;          /* gamma acts on the negative image */
 };

@@ -1,7 +1,7 @@
 /* intensity.c - effects on the values of a patch: what another scanner, coil or protocol would
  * change.
  *
- * Order: noise, blur, brightness, contrast, low resolution, gamma. The strength is drawn once a
+ * Order: noise, blur, brightness, shift, contrast, low resolution, gamma. The strength is drawn once a
  * patch; means and ranges are taken per channel. Labels are not touched.
  *
  * Blur and low resolution are both linear and separable, so both are three passes of one axis
@@ -209,8 +209,8 @@ void intensity_apply(const struct patch *out, const struct augment_draw *d,
     size_t channels = (size_t)out->channels, voxels = patch_voxels(out), n = voxels * channels;
     if (d->noise_sd > 0) add_noise(out->image, n, d);
     if (d->blur_sd > 0) filter_patch(out, s, taps_blur, d->blur_sd);
-    if (d->brightness != 1)
-        for (size_t i = 0; i < n; i++) out->image[i] *= d->brightness;
+    if (d->brightness != 1 || d->shift != 0)
+        for (size_t i = 0; i < n; i++) out->image[i] = out->image[i] * d->brightness + d->shift;
     if (d->contrast != 1)
         for (size_t c = 0; c < channels; c++)
             change_contrast(out->image + c, voxels, channels, d->contrast);
