@@ -211,6 +211,24 @@ static void test_crop_uniform(void **state)
     }
 }
 
+/* Ours: each axis by itself, every place of the case, and nothing outside it unless the axis is short. */
+static void test_crop_within(void **state)
+{
+    (void)state;
+    const int patch[3] = {16, 16, 16};
+    struct augment_options o = {.crop = AUGMENT_CROP_WITHIN};
+    int count[4] = {0}, trials = 8000;
+    for (int t = 0; t < trials; t++) {
+        struct augment_draw d;
+        draw_for(&d, &o, 19, 16, 13, patch, (uint64_t)t);
+        assert_in_range(d.start[0], 0, 3);
+        count[d.start[0]]++;
+        assert_int_equal(d.pad[0] + d.pad[1] + d.start[1] + d.start[2], 0);
+        assert_int_equal(d.pad[2], 2);
+    }
+    for (int i = 0; i < 4; i++) assert_in_range(count[i], 1800, 2200); /* 5 deviations of 39 */
+}
+
 /* ---- interpolation --------------------------------------------------------------------------- */
 
 static void test_warp_identity_is_copy(void **state)
@@ -520,6 +538,11 @@ static void test_pointwise_effects(void **state)
     const float *got = value_run(&t);
     for (int i = 0; i < 2 * 13 * 12 * 11; i++) assert_float_equal(got[i], in[i] * 1.25f, 1e-6);
 
+    t.draw.shift = -0.5f;
+    got = value_run(&t);
+    for (int i = 0; i < 2 * 13 * 12 * 11; i++)
+        assert_true(fabs((double)got[i] - ((double)in[i] * 1.25 - 0.5)) < 1e-5);
+
     t.draw = no_draw();
     t.draw.contrast = 0.75f;
     got = value_run(&t);
@@ -577,7 +600,7 @@ static void test_switches_are_independent(void **state)
 {
     (void)state;
     const int patch[3] = {16, 16, 16};
-    struct augment_options only_noise = {.noise = augment_full.noise}, all = augment_full;
+    struct augment_options all = augment_full, only_noise = {.crop = all.crop, .noise = all.noise};
     only_noise.noise.p = all.noise.p = 0.5f;
     int fired = 0;
     for (uint64_t step = 0; step < 200; step++) {
@@ -622,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_padding_is_joint),
         cmocka_unit_test(test_centre_crop),
         cmocka_unit_test(test_crop_uniform),
+        cmocka_unit_test(test_crop_within),
         cmocka_unit_test(test_warp_identity_is_copy),
         cmocka_unit_test(test_warp_quarter_turn),
         cmocka_unit_test(test_rotation_in_millimetres),

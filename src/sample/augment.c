@@ -26,7 +26,7 @@ const struct augment_options augment_paper = {.rotflip = 1, .crop = AUGMENT_CROP
 /* Probabilities and ranges follow nnU-Net v2 (Isensee et al. 2021), except elastic, which is off
  * there: ours moves control points 24 voxels apart by 1 to 4 voxels. */
 const struct augment_options augment_full = {
-    .crop = AUGMENT_CROP_RANDOM,
+    .crop = AUGMENT_CROP_WITHIN,
     .mirror_p = {0.5f, 0.5f, 0.5f},
     .scale = {0.2f, 0.7f, 1.4f},
     .rotate = {0.2f, -30.0f, 30.0f},
@@ -116,9 +116,23 @@ static int half_to_even(int n)
     return n % 2 == 0 ? low : low + low % 2;
 }
 
+static void draw_crop_within(struct augment_draw *d, const int extent[3], const int patch[3])
+{
+    struct rng r = augment_rng(&d->key, AUGMENT_CROP);
+    for (int a = 0; a < 3; a++) {
+        int room = extent[a] - patch[a];
+        d->pad[a] = room < 0 ? (1 - room) / 2 : 0;
+        d->start[a] = (int)rng_below(&r, room < 0 ? 1 : (uint32_t)room + 1);
+    }
+}
+
 static void draw_crop(struct augment_draw *d, enum augment_crop crop, const int extent[3],
                       const int patch[3])
 {
+    if (crop == AUGMENT_CROP_WITHIN) {
+        draw_crop_within(d, extent, patch);
+        return;
+    }
     struct rng r = augment_rng(&d->key, AUGMENT_CROP);
     int small = 0;
     for (int a = 0; a < 3; a++) small |= extent[a] <= patch[a];

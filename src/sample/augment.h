@@ -24,7 +24,11 @@
 #include "base/base.h"
 #include "sample/case_store.h"
 
-enum augment_crop { AUGMENT_CROP_RANDOM, AUGMENT_CROP_CENTER };
+enum augment_crop {
+    AUGMENT_CROP_RANDOM, /* as published: if one axis is short all are padded, and the last place never occurs */
+    AUGMENT_CROP_CENTER, /* as published */
+    AUGMENT_CROP_WITHIN  /* any place inside the case; a short axis is padded alone and centred */
+};
 
 /* With probability p a value uniform in [lo, hi]; p = 0 switches the effect off. */
 struct augment_range {

@@ -9,11 +9,11 @@
 #define PHASE_SEED UINT64_C(0x9E3779B97F4A7C15)
 
 /* Left and right are exchanged, never front and back or top and bottom, which tell organs apart; every
- * second patch is scaled and turned a little; intensities and some noise. */
+ * second patch is scaled, every second turned a little; all get another brightness and some noise. */
 static const struct augment_options augment_mild = {
-    .crop = AUGMENT_CROP_RANDOM, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.5f, 0.85f, 1.18f},
-    .rotate = {0.5f, -15.0f, 15.0f}, .noise = {0.5f, 0.0f, 0.1f}, .brightness = {0.5f, 0.8f, 1.25f},
-    .contrast = {0.3f, 0.8f, 1.25f}, .gamma = {0.2f, 0.7f, 1.5f}};
+    .crop = AUGMENT_CROP_WITHIN, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.5f, 0.85f, 1.18f},
+    .rotate = {0.5f, -15.0f, 15.0f}, .noise = {1.0f, 0.0f, 0.1f}, .brightness = {1.0f, 0.8f, 1.25f},
+    .shift = {1.0f, -0.2f, 0.2f}};
 static const struct augment_options augment_crop = {.crop = AUGMENT_CROP_RANDOM};
 
 static const struct augment_options *augmentation(const struct settings *s)
