@@ -40,7 +40,8 @@ static struct sampler_options new_options(int labeled, int unlabeled, int thread
     o.augment[SAMPLER_UNLABELED] = augment_paper;
     struct augment_range *r[] = {&o.augment[0].scale, &o.augment[0].rotate, &o.augment[0].elastic,
                                  &o.augment[0].noise, &o.augment[0].blur, &o.augment[0].brightness,
-                                 &o.augment[0].shift, &o.augment[0].contrast, &o.augment[0].zoom, &o.augment[0].gamma};
+                                 &o.augment[0].shift, &o.augment[0].contrast, &o.augment[0].zoom,
+                                 &o.augment[0].gamma};
     for (size_t i = 0; i < sizeof r / sizeof r[0]; i++) r[i]->p = 0.5f;
     o.augment[0].elastic_spacing = 5;
     o.augment[0].shift.hi = 0.5f;

@@ -25,7 +25,7 @@
 #include "sample/case_store.h"
 
 enum augment_crop {
-    AUGMENT_CROP_RANDOM, /* as published: if one axis is short all are padded, and the last place never occurs */
+    AUGMENT_CROP_RANDOM, /* as published: one short axis pads all, and the last place never occurs */
     AUGMENT_CROP_CENTER, /* as published */
     AUGMENT_CROP_WITHIN  /* any place inside the case; a short axis is padded alone and centred */
 };
