@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/pool.h"
 #include "cli/config.h"
+#include "device/device.h"
 
 /* The first bytes of a file of /proc or /sys, whose length is not known beforehand; "" if it cannot
  * be read. */
@@ -140,6 +141,23 @@ static void temporary_facts(struct js_out *o)
         js_out_text(o, "reason", e.text);
 }
 
+static void device_facts(struct js_out *o, const char *name, int threads)
+{
+    struct device_options options = {.name = name, .threads = threads};
+    struct device *dev;
+    struct error e = {0};
+    int found = device_open(&dev, &options, &e) == 0;
+    js_out_text(o, found ? "device" : "reason", found ? dev->describe : e.text);
+    if (found)
+        device_close(dev);
+}
+
+/* The GPU, or why there is none to be used. */
+static void gpu_facts(struct js_out *o)
+{
+    device_facts(o, "cuda", 1);
+}
+
 static void library_facts(struct js_out *o)
 {
     js_out_text(o, "zlib", zlibVersion());
@@ -151,7 +169,7 @@ static void all_facts(struct js_out *o, const struct config *c)
 {
     static const struct { const char *name; void (*facts)(struct js_out *o); } groups[] = {
         {"cpu", cpu_facts},         {"memory", memory_facts},       {"libraries", library_facts},
-        {"helpers", helper_facts},  {"temporary", temporary_facts},
+        {"helpers", helper_facts},  {"temporary", temporary_facts},     {"gpu", gpu_facts},
     };
     struct limit l;
     js_out_open(o, NULL, '{');
@@ -167,7 +185,7 @@ static void all_facts(struct js_out *o, const struct config *c)
     js_out_close(o, '}');
     js_out_open(o, "uses", '{');
     js_out_int(o, "threads", c->threads ? c->threads : pool_usable_cores());
-    js_out_text(o, "device", "cpu");
+    device_facts(o, c->device, (int)c->threads);
     js_out_close(o, '}');
     js_out_close(o, '}');
 }

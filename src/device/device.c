@@ -1,5 +1,5 @@
 /* device.c - tensors, and opening a device by name: the processor (cpu.c) or a GPU (cuda/cuda.c). "auto" is
- * the processor: a GPU is asked for by name.
+ * the first GPU if one can be opened, else the processor; `falx doctor` tells why.
  */
 #include "device/device.h"
 
@@ -56,7 +56,10 @@ int device_open(struct device **out, const struct device_options *o, struct erro
     *out = NULL;
     if (cuda_is_name(name))
         return cuda_open(out, o, e);
-    if (strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) /* a GPU is asked for by name */
+    int automatic = strcmp(name, "auto") == 0;
+    if (automatic && cuda_open(out, o, NULL) == 0)
+        return 0;
+    if (automatic || strcmp(name, "cpu") == 0)
         return cpu_open(out, o, e);
     return fail(e, ERR_DEVICE, NULL, "unknown device \"%s\": auto, cpu, cuda and cuda:0, cuda:1, ... exist",
                 o->name);
