@@ -31,10 +31,11 @@
 #include "device/kernels_mix.h"
 #include "device/kernels_norm.h"
 #include "device/kernels_optim.h"
+#include "device/kernels_patch.h"
 #include "device/kernels_predict.h"
 
 #define KERNELS(X) KERNELS_LOSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_NORM(X) \
-    KERNELS_OPTIM(X) KERNELS_PREDICT(X)
+    KERNELS_OPTIM(X) KERNELS_PATCH(X) KERNELS_PREDICT(X)
 #define REDUCES(X) REDUCES_LOSS(X) REDUCES_CONTRAST(X) REDUCES_OPTIM(X)
 
 #define KERNEL_ID_(name) KERNEL_##name,

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "device/kernels.h"
 #include "sample/augment_int.h"
 
 const struct augment_options augment_paper = {.rotflip = 1, .crop = AUGMENT_CROP_RANDOM};
@@ -317,6 +318,30 @@ void augment_apply(const struct patch *out, const struct augment_options *o,
         if (out->mask) copy_patch(out->mask, out->dims, c->mask, draw, &f, 1);
     }
     intensity_apply(out, draw, s);
+}
+
+/* ---- on a device ----------------------------------------------------------------------------- */
+
+int augment_is_local(const struct augment_options *o)
+{
+    return !(o->elastic.p > 0 || o->blur.p > 0 || o->contrast.p > 0 || o->zoom.p > 0 || o->gamma.p > 0);
+}
+
+/* A copy of rows is a map, too, whose positions are whole numbers: reading linearly there is exact. */
+void augment_kernel(struct k_patch *out, const struct augment_draw *draw, const struct stored_case *c,
+                    const int patch[3])
+{
+    struct frame f;
+    struct affine m;
+    struct rng noise = augment_rng(&draw->key, AUGMENT_VOXELS);
+    frame_init(&f, draw, c->dims);
+    affine_init(&m, draw, &f, patch);
+    *out = (struct k_patch){.h = patch[1], .w = patch[2], .factor = draw->brightness, .shift = draw->shift,
+                            .noise_sd = draw->noise_sd, .seed = noise.seed, .step = noise.step,
+                            .noise_first = noise.index, .stream = noise.stream};
+    memcpy(out->dims, c->dims, sizeof out->dims);
+    memcpy(out->matrix, m.matrix, sizeof out->matrix);
+    memcpy(out->offset, m.offset, sizeof out->offset);
 }
 
 /* ---- working memory -------------------------------------------------------------------------- */

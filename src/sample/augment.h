@@ -103,6 +103,13 @@ void augment_apply(const struct patch *out, const struct augment_options *o,
                    const struct augment_draw *draw, const struct stored_case *c,
                    struct augment_scratch *s);
 
+/* The same patch on a device that holds the cases (device/kernels_patch.h). Effects that look at a whole
+ * patch or bend it are not for it: options with one of them are not local. Fills all but pointers and c. */
+struct k_patch;
+int augment_is_local(const struct augment_options *o);
+void augment_kernel(struct k_patch *out, const struct augment_draw *draw, const struct stored_case *c,
+                    const int patch[3]);
+
 /* The padding rule of RandomCrop and CenterCrop for one axis, zeros on each side. Whether any
  * padding happens is decided over all axes: only if one axis of the case is <= the patch. */
 int augment_pad(int extent, int out);

@@ -39,6 +39,13 @@ struct frame {
     int extent[3], from[3], sign[3], base[3];
 };
 
+/* x = offset + matrix * p, patch voxel to source position. */
+struct affine {
+    float matrix[3][3], offset[3];
+};
+void affine_init(struct affine *out, const struct augment_draw *d, const struct frame *f,
+                 const int dims[3]);
+
 int warp_controls(int n, float spacing); /* control points for an axis of n voxels */
 /* Image, label and mask of the patch by interpolation. */
 void warp_patch(const struct patch *out, const struct augment_options *o,

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/kernels.h"
 #include "sample/augment_int.h"
 
 static size_t patch_voxels(const struct patch *p)
@@ -20,27 +21,15 @@ static size_t patch_voxels(const struct patch *p)
 
 /* ---- noise ----------------------------------------------------------------------------------- */
 
-/* Four uniform words give four normal numbers (two Box-Muller pairs): half the cost of
- * rng_normal. */
-static void four_normals(float out[4], const struct rng_block *b)
-{
-    for (int i = 0; i < 4; i += 2) {
-        float u = ((float)(b->v[i] >> 8) + 0.5f) * (1.0f / 16777216.0f);
-        float angle = (float)(b->v[i + 1] >> 8) * (6.28318530717958648f / 16777216.0f);
-        float r = sqrtf(-2.0f * logf(u));
-        out[i] = r * cosf(angle);
-        out[i + 1] = r * sinf(angle);
-    }
-}
-
+/* The numbers of k_patch_noise (device/kernels_patch.h), many at once. */
 static void add_noise(float *x, size_t n, const struct augment_draw *d)
 {
     struct rng r = augment_rng(&d->key, AUGMENT_VOXELS);
-    for (size_t i = 0; i < n; i += 4) {
-        struct rng_block b = rng_block(r.seed, r.step, r.stream, r.index + i / 4);
-        float z[4];
-        four_normals(z, &b);
-        for (size_t j = i; j < n && j < i + 4; j++) x[j] += d->noise_sd * z[j - i];
+    const size_t chunk = (size_t)4 * K_LANES;
+    for (size_t i = 0; i < n; i += chunk) {
+        float z[4][K_LANES];
+        k_normals(z, r.seed, r.step, r.stream, r.index + i / 4, 1);
+        for (size_t j = 0; j < chunk && i + j < n; j++) x[i + j] += d->noise_sd * z[j % 4][j / 4];
     }
 }
 

@@ -14,13 +14,8 @@
  */
 #include <string.h>
 
+#include "device/kernels.h"
 #include "sample/augment_int.h"
-
-static int floor_int(float x)
-{
-    int i = (int)x;
-    return i - (x < (float)i);
-}
 
 /* ---- elastic --------------------------------------------------------------------------------- */
 
@@ -91,79 +86,10 @@ static void elastic_row(struct augment_scratch *s, const int dims[3], int i, int
     }
 }
 
-/* ---- reading the case ------------------------------------------------------------------------ */
-
-/* All channels at position x, linearly; voxels outside count as zero. */
-static void read_border(float *out, const struct stored_case *c, int channels, const int i[3],
-                        const float t[3])
-{
-    for (int ch = 0; ch < channels; ch++) out[ch] = 0;
-    for (int corner = 0; corner < 8; corner++) {
-        float weight = 1;
-        size_t at = 0;
-        int inside = 1;
-        for (int a = 0; a < 3; a++) {
-            int up = corner >> (2 - a) & 1, p = i[a] + up;
-            inside &= p >= 0 && p < c->dims[a];
-            weight *= up ? t[a] : 1 - t[a];
-            at = at * (size_t)c->dims[a] + (size_t)(inside ? p : 0);
-        }
-        if (!inside) continue;
-        for (int ch = 0; ch < channels; ch++)
-            out[ch] += weight * c->image[at * (size_t)channels + (size_t)ch];
-    }
-}
-
-/* The same where all eight neighbours are inside. */
-static void read_inside(float *out, const struct stored_case *c, int channels, const int i[3],
-                        const float t[3])
-{
-    size_t n = (size_t)channels, sj = (size_t)c->dims[2] * n, si = (size_t)c->dims[1] * sj;
-    const float *p = c->image + (size_t)i[0] * si + (size_t)i[1] * sj + (size_t)i[2] * n;
-    for (size_t ch = 0; ch < n; ch++, p++) {
-        float a = p[0] + t[2] * (p[n] - p[0]);
-        float b = p[sj] + t[2] * (p[sj + n] - p[sj]);
-        float d = p[si] + t[2] * (p[si + n] - p[si]);
-        float e = p[si + sj] + t[2] * (p[si + sj + n] - p[si + sj]);
-        float ab = a + t[1] * (b - a), de = d + t[1] * (e - d);
-        out[ch] = ab + t[0] * (de - ab);
-    }
-}
-
-static void read_image(float *out, const struct stored_case *c, int channels, const float x[3])
-{
-    int i[3], inside = 1;
-    float t[3];
-    for (int a = 0; a < 3; a++) {
-        i[a] = floor_int(x[a]);
-        t[a] = x[a] - (float)i[a];
-        inside &= i[a] >= 0 && i[a] < c->dims[a] - 1;
-    }
-    if (inside) read_inside(out, c, channels, i, t);
-    else read_border(out, c, channels, i, t);
-}
-
-/* Index of the voxel nearest to x, or -1 outside. */
-static int64_t nearest(const struct stored_case *c, const float x[3])
-{
-    int64_t at = 0;
-    for (int a = 0; a < 3; a++) {
-        int p = floor_int(x[a] + 0.5f);
-        if (p < 0 || p >= c->dims[a]) return -1;
-        at = at * c->dims[a] + p;
-    }
-    return at;
-}
-
 /* ---- the patch ------------------------------------------------------------------------------- */
 
-/* x = offset + matrix * p, patch voxel to source position. */
-struct affine {
-    float matrix[3][3], offset[3];
-};
-
-static void affine_init(struct affine *out, const struct augment_draw *d, const struct frame *f,
-                        const int dims[3])
+void affine_init(struct affine *out, const struct augment_draw *d, const struct frame *f,
+                 const int dims[3])
 {
     for (int a = 0; a < 3; a++) {
         int from = f->from[a];
@@ -187,9 +113,11 @@ static void warp_row(const struct patch *out, size_t first, const struct stored_
             x[a] = row[a] + m->matrix[a][2] * (float)k;
             if (shift) x[a] += shift[3 * k + a];
         }
-        read_image(out->image + v * (size_t)out->channels, c, out->channels, x);
+        for (int ch = 0; ch < out->channels; ch++)
+            out->image[v * (size_t)out->channels + (size_t)ch] =
+                k_read_linear(c->image + ch, c->dims, out->channels, x);
         if (!out->label && !out->mask) continue;
-        int64_t at = nearest(c, x);
+        int64_t at = k_read_nearest(c->dims, x);
         if (out->label) out->label[v] = c->label && at >= 0 ? c->label[at] : (label_t)0;
         if (out->mask) out->mask[v] = c->mask && at >= 0 ? c->mask[at] : (uint8_t)0;
     }
