@@ -2,7 +2,8 @@
 # kill -9 at random instants of a training, then --resume, which is killed, too, until the run gets to its end:
 # the same weights as in the run that nobody disturbed, every step once in the metrics (as the library's example
 # tells, where it is built), and nothing left behind [P01, P19].
-# usage: kill_resume.sh FALX        FALX_KILLS: how many (25); FALX_KILL_SEED: repeats the instants
+# usage: kill_resume.sh FALX        FALX_KILLS: how many (25); FALX_KILL_SEED: repeats the instants; FALX_TRAIN:
+#        further options
 set -u
 falx=$(realpath "$1") example=$(dirname "$falx")/lib/example work=$(mktemp -d) kills=${FALX_KILLS:-25} RANDOM=${FALX_KILL_SEED:=$$}
 trap 'rm -rf "$work"' EXIT
@@ -11,7 +12,7 @@ fail() { echo "FAILED: $* (FALX_KILL_SEED=$FALX_KILL_SEED)"; exit 1; }
 
 "$falx" phantom set --cases 4 --labeled 2 --test 0 --size 20 --quiet || exit 1
 # one filter, all three phases of aua, a checkpoint at least every second step, a model that is validated
-settings="--filters 1 --patch 16 --batch 2 --steps 6 --bcl-cap 200 --val 1 --val-every 3 --quiet"
+settings="--filters 1 --patch 16 --batch 2 --steps 6 --bcl-cap 200 --val 1 --val-every 3 --quiet ${FALX_TRAIN:-}"
 now() { date +%s%3N; }
 
 start=$(now)

@@ -1,0 +1,42 @@
+#!/bin/bash
+# On a GPU: twenty trainings give one hash, a training killed again and again ends with the same weights, and
+# in float32 the losses of fifty steps are those of the processor.
+# usage: gpu.sh FALX        skipped where no GPU can be used
+set -u
+here=$(dirname "$(realpath "$0")") falx=$(realpath "$1") work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+fail() { echo "FAILED: $*"; exit 1; }
+"$falx" doctor --json | tr -d '\n' | grep -q '"gpu": *{ *"device"' || { "$falx" doctor | grep '^gpu'; exit 77; }
+
+"$falx" phantom set --cases 8 --labeled 4 --test 0 --size 48 --quiet || exit 1
+train() { # train FOLDER DEVICE PRECISION: 20 + 10 + 20 steps of both stages
+    "$falx" train set -o "$1" --device "$2" --precision "$3" --filters 8 --patch 32 --steps 20 --quiet >/dev/null
+}
+hash() { cat "$1"/model.safetensors "$1"/stage1.safetensors | sha256sum | cut -d' ' -f1; }
+losses() {
+    python3 -c "import sqlite3, sys
+for row in sqlite3.connect(sys.argv[1]).execute(
+        \"select phase, step, value from steps where name = 'loss' order by 1, 2\"): print(*row, sep='|')" \
+        "$1"/metrics.sqlite
+}
+
+for precision in bf16 f32; do
+    for i in $(seq 20); do
+        train run$i cuda $precision || fail "training $i in $precision"
+        hash run$i
+        [ "$i" = 1 ] && losses run1 >gpu.$precision
+        rm -rf run$i
+    done | sort | uniq -c >hashes
+    [ "$(wc -l <hashes)" = 1 ] || fail "$precision: $(wc -l <hashes) results of 20 trainings"
+    echo "$precision: 20 trainings, one hash"
+done
+
+FALX_TRAIN='--device cuda' FALX_KILLS=${FALX_KILLS:-20} "$here"/kill_resume.sh "$falx" || fail 'kill and resume'
+
+train cpu cpu f32 || fail 'training on the processor'
+losses cpu >cpu.f32
+paste -d'|' cpu.f32 gpu.f32 | awk -F'|' '
+    { d = ($3 - $6) / (1 + $3); d = d < 0 ? -d : d; most = d > most ? d : most }
+    END { printf "float32: %d steps, losses differ by at most %.1e (1 + loss)\n", NR, most; exit most > 1e-3 || NR < 30 }' ||
+    fail 'the losses differ'
