@@ -55,6 +55,7 @@ all: deps                       ## build the program at build/falx and the libra
 	@$(MAKE) --no-print-directory -j$(shell nproc) $(PROGRAM) $(LIBRARY)
 
 cuda: deps                      ## the library for NVIDIA GPUs, build/libfalx_cuda.so; needs nvcc
+	@[ -n "$(NVCC)" ] || { echo "make cuda: nvcc was not found: install CUDA 13 or say NVCC=/path/to/nvcc"; exit 1; }
 	@$(MAKE) --no-print-directory -j$(shell nproc) $(B)/libfalx_cuda.so
 
 help:                           ## this list

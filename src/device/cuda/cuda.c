@@ -430,7 +430,7 @@ static const struct cuda_driver *load_beside(struct error *e)
             return load(path, e);
     }
     fail(e, ERR_DEVICE, "G01",
-         "libfalx_cuda.so is not beside the program; make builds it where nvcc is found");
+         "libfalx_cuda.so is not beside the program; `make cuda` builds it");
     return NULL;
 }
 
