@@ -105,6 +105,35 @@ static void test_threads_do_not_matter(void **state)
     case_store_free(&s);
 }
 
+/* What is left out changes nothing of what is there. */
+static void test_without_images_or_labels(void **state)
+{
+    (void)state;
+    struct case_store s = new_store(5, 7);
+    struct sampler_options o = new_options(2, 2, 0);
+    struct sampler *all = new_sampler(&s, &o), *part[4] = {NULL};
+    size_t n = 4 * 12 * 12 * 8;
+    for (int i = 1; i < 4; i++) {
+        o.without = i;
+        part[i] = new_sampler(&s, &o);
+        assert_true(sampler_bytes(part[i]) < sampler_bytes(all));
+    }
+    for (int t = 0; t < STEPS; t++) {
+        const struct batch *whole = sampler_next(all);
+        for (int i = 1; i < 4; i++) {
+            const struct batch *b = sampler_next(part[i]);
+            assert_true(!b->image == !!(i & SAMPLER_NO_IMAGE) && !b->label == !!(i & SAMPLER_NO_LABEL));
+            assert_memory_equal(b->sample, whole->sample, 4 * sizeof *b->sample);
+            if (b->image)
+                assert_memory_equal(b->image, whole->image, n * (size_t)b->channels * sizeof(float));
+            if (b->label) assert_memory_equal(b->label, whole->label, n * sizeof(label_t));
+        }
+    }
+    sampler_free(all);
+    for (int i = 1; i < 4; i++) sampler_free(part[i]);
+    case_store_free(&s);
+}
+
 static void test_restart_at_any_step(void **state)
 {
     (void)state;
@@ -478,6 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_do_not_matter),
+        cmocka_unit_test(test_without_images_or_labels),
         cmocka_unit_test(test_restart_at_any_step),
         cmocka_unit_test(test_seek_anywhere),
         cmocka_unit_test(test_seed_matters),

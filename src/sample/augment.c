@@ -313,11 +313,11 @@ void augment_apply(const struct patch *out, const struct augment_options *o,
         warp_patch(out, o, draw, &f, c, s);
     } else {
         size_t voxel = (size_t)out->channels * sizeof(float);
-        copy_patch(out->image, out->dims, c->image, draw, &f, voxel);
+        if (out->image) copy_patch(out->image, out->dims, c->image, draw, &f, voxel);
         if (out->label) copy_patch(out->label, out->dims, c->label, draw, &f, sizeof(label_t));
         if (out->mask) copy_patch(out->mask, out->dims, c->mask, draw, &f, 1);
     }
-    intensity_apply(out, draw, s);
+    if (out->image) intensity_apply(out, draw, s);
 }
 
 /* ---- on a device ----------------------------------------------------------------------------- */

@@ -89,7 +89,7 @@ int augment_scratch_new(struct augment_scratch **out, const struct augment_optio
                         int n_options, const int patch[3], int channels, struct error *e);
 void augment_scratch_free(struct augment_scratch *s);
 
-/* Where a patch goes; label and mask may be NULL. */
+/* Where a patch goes; each of the three may be NULL. */
 struct patch {
     int dims[3];    /* d, h, w */
     int channels;

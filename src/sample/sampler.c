@@ -101,9 +101,10 @@ static void fill_slot(struct sampler *s, struct worker *w, struct batch *b, uint
 
     size_t at = (size_t)slot * s->patch_voxels;
     struct patch p = {{b->dims[0], b->dims[1], b->dims[2]}, b->channels,
-                      b->image + at * (size_t)b->channels, b->label + at,
-                      b->mask ? b->mask + at : NULL};
-    augment_apply(&p, o, &sample->draw, c, w->scratch);
+                      b->image ? b->image + at * (size_t)b->channels : NULL,
+                      b->label ? b->label + at : NULL, b->mask ? b->mask + at : NULL};
+    if (p.image || p.label)
+        augment_apply(&p, o, &sample->draw, c, w->scratch);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -202,8 +203,9 @@ uint64_t sampler_steps_per_epoch(const struct sampler *s)
 
 size_t sampler_bytes(const struct sampler *s)
 {
-    size_t voxel = (size_t)s->store->channels * sizeof(float) + sizeof(label_t);
-    if (s->store->has_mask) voxel++;
+    const struct batch *b = &s->ring[0];
+    size_t voxel = (b->image ? (size_t)b->channels * sizeof(float) : 0)
+                   + (b->label ? sizeof(label_t) : 0) + (b->mask ? 1 : 0);
     return (size_t)s->o.depth * (size_t)s->ring[0].n * s->patch_voxels * voxel;
 }
 
@@ -262,11 +264,12 @@ static int make_batch(struct batch *b, const struct sampler *s, struct error *e)
     b->channels = s->store->channels;
     memcpy(b->dims, s->o.patch, sizeof b->dims);
     size_t voxels = (size_t)b->n * s->patch_voxels; /* <= 2^12 slots of 2^36 voxels */
-    b->image = mem_alloc(e, voxels, (size_t)b->channels * sizeof(float));
-    b->label = mem_alloc(e, voxels, sizeof(label_t));
+    int image = !(s->o.without & SAMPLER_NO_IMAGE), label = !(s->o.without & SAMPLER_NO_LABEL);
+    if (image && !(b->image = mem_alloc(e, voxels, (size_t)b->channels * sizeof(float)))) return -1;
+    if (label && !(b->label = mem_alloc(e, voxels, sizeof(label_t)))) return -1;
+    if (image && s->store->has_mask && !(b->mask = mem_alloc(e, voxels, 1))) return -1;
     b->sample = mem_alloc(e, (size_t)b->n, sizeof *b->sample);
-    if (!b->image || !b->label || !b->sample) return -1;
-    return s->store->has_mask && !(b->mask = mem_alloc(e, voxels, 1)) ? -1 : 0;
+    return b->sample ? 0 : -1;
 }
 
 static int make_ring(struct sampler *s, struct error *e)

@@ -27,11 +27,15 @@
 
 enum sampler_stream { SAMPLER_LABELED, SAMPLER_UNLABELED, SAMPLER_STREAMS };
 
+/* What a batch does not hold, because a device makes it from the draws (augment_kernel) or nobody asks. */
+enum { SAMPLER_NO_IMAGE = 1, SAMPLER_NO_LABEL = 2 }; /* masks go with the images */
+
 struct sampler_options {
     int n_labeled, n_unlabeled; /* L and U, L + U in 1..4096 */
     int patch[3];               /* d, h, w */
     struct augment_options augment[SAMPLER_STREAMS]; /* slots of each stream have their own */
     uint64_t seed;
+    int without;                /* SAMPLER_NO_... */
     int threads;                /* filling ahead, up to 256; 0 = sampler_next does the work */
     int depth;                  /* batches in the ring, 2..64; one of them is the caller's */
     struct report *report;      /* memory of the ring, fallbacks; used by sampler_new only */
@@ -51,7 +55,7 @@ struct batch {
     int dims[3], channels;
     float *image;               /* (n, d, h, w, c) */
     label_t *label;             /* (n, d, h, w); 0 in slots without label */
-    uint8_t *mask;              /* (n, d, h, w), NULL if the store has no masks */
+    uint8_t *mask;              /* (n, d, h, w), NULL if the store has no masks; all three: or left out */
     struct sample *sample;      /* (n) */
 };
 

@@ -113,7 +113,7 @@ static void warp_row(const struct patch *out, size_t first, const struct stored_
             x[a] = row[a] + m->matrix[a][2] * (float)k;
             if (shift) x[a] += shift[3 * k + a];
         }
-        for (int ch = 0; ch < out->channels; ch++)
+        for (int ch = 0; out->image && ch < out->channels; ch++)
             out->image[v * (size_t)out->channels + (size_t)ch] =
                 k_read_linear(c->image + ch, c->dims, out->channels, x);
         if (!out->label && !out->mask) continue;
