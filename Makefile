@@ -14,8 +14,10 @@ LDFLAGS  ?= -pie -Wl,-z,relro,-z,now
 override CFLAGS += -std=c11 -D_GNU_SOURCE -Isrc -Itests -fno-math-errno -ffp-contract=off -fPIC -pthread \
             $(WARN) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
-# Only the helper program and the tests that make HDF5 files see libhdf5.
+# Only the helper program and the tests that make HDF5 files see libhdf5. The helper takes it in whole where it
+# can: Debian's shared one brings libcurl and thirty more libraries to each start.
 HDF5     = $(shell pkg-config --cflags --libs hdf5)
+HDF5_IN  = $(shell pkg-config --cflags --libs-only-L hdf5) -l:libhdf5.a -l:libsz.a -l:libaec.a
 
 LIB_DIRS := base volume data prepare sample phantom device net predict train method runs score api report
 LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
@@ -135,9 +137,14 @@ $(B)/falx: $(CLI_OBJ) $(B)/libfalx.a
 	$(call SAY,link)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(B)/falx-%: src/helper/falx-%.c $(B)/libfalx.a
+$(B)/falx-limit: src/helper/falx-limit.c $(B)/libfalx.a
 	$(call SAY,link)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(if $(filter %-hdf5,$@),$(HDF5)) $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(B)/falx-hdf5: src/helper/falx-hdf5.c $(B)/libfalx.a
+	$(call SAY,link)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(HDF5_IN) $(LIBS) 2>/dev/null || \
+	    $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(HDF5) $(LIBS)
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
