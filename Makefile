@@ -14,8 +14,10 @@ LDFLAGS  ?= -pie -Wl,-z,relro,-z,now
 override CFLAGS += -std=c11 -D_GNU_SOURCE -Isrc -Itests -fno-math-errno -ffp-contract=off -fPIC -pthread \
             $(WARN) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
-# Only the helper program and the tests that make HDF5 files see libhdf5.
+# Only the helper program and the tests that make HDF5 files see libhdf5. The helper takes it in whole where it
+# can: Debian's shared one brings libcurl and thirty more libraries to each start.
 HDF5     = $(shell pkg-config --cflags --libs hdf5)
+HDF5_IN  = $(shell pkg-config --cflags --libs-only-L hdf5) -l:libhdf5.a -l:libsz.a -l:libaec.a
 
 LIB_DIRS := base volume data prepare sample phantom device net predict train method runs score api report
 LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
@@ -41,6 +43,7 @@ PROGRAM  := $(B)/falx $(B)/falx-hdf5 $(B)/falx-limit
 # The public library: only names that begin with falx_ can be seen from outside.
 LIBRARY  := $(B)/lib/libfalx.a $(B)/lib/libfalx.so $(B)/lib/pkgconfig/falx.pc $(B)/lib/example
 VERSION  := $(shell sed -n 's/.*FALX_VERSION "\(.*\)"/\1/p' src/base/version.h)
+BUNDLE   := $(B)/falx-$(VERSION)-linux-x86_64
 TESTS    := $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
 REPLAYS  := $(patsubst tests/fuzz/fuzz_%.c,$(B)/replay_%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -48,7 +51,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 Q        := $(if $(V),,@)
 SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
 
-.PHONY: all cuda help deps test check demo lint fuzz bench asan tsan size clean
+.PHONY: all cuda bundle help deps test check demo lint fuzz bench asan tsan size clean
 .DEFAULT_GOAL := all
 
 all: deps                       ## build the program at build/falx and the library in build/lib
@@ -57,6 +60,12 @@ all: deps                       ## build the program at build/falx and the libra
 cuda: deps                      ## the library for NVIDIA GPUs, build/libfalx_cuda.so; needs nvcc
 	@[ -n "$(NVCC)" ] || { echo "make cuda: nvcc was not found: install CUDA 13 or say NVCC=/path/to/nvcc"; exit 1; }
 	@$(MAKE) --no-print-directory -j$(shell nproc) $(B)/libfalx_cuda.so
+
+bundle: all                     ## build/falx-VERSION-linux-x86_64 and .tar.xz: falx with all it needs, for other Linuxes
+	@$(MAKE) --no-print-directory -j$(shell nproc) $(B)/falx-launch $(if $(NVCC),$(B)/libfalx_cuda.so)
+	@tools/bundle $(B) $(BUNDLE)
+	$(Q)tar -cJf $(BUNDLE).tar.xz -C $(B) --sort=name --owner=0 --group=0 --numeric-owner $(notdir $(BUNDLE))
+	@ls -s --block-size=MB $(BUNDLE).tar.xz
 
 help:                           ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
@@ -136,9 +145,18 @@ $(B)/falx: $(CLI_OBJ) $(B)/libfalx.a
 	$(call SAY,link)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(B)/falx-%: src/helper/falx-%.c $(B)/libfalx.a
+$(B)/falx-limit: src/helper/falx-limit.c $(B)/libfalx.a
 	$(call SAY,link)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(if $(filter %-hdf5,$@),$(HDF5)) $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(B)/falx-hdf5: src/helper/falx-hdf5.c $(B)/libfalx.a
+	$(call SAY,link)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(HDF5_IN) $(LIBS) 2>/dev/null || \
+	    $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(HDF5) $(LIBS)
+
+$(B)/falx-launch: src/helper/falx-launch.c $(B)/libfalx.a
+	$(call SAY,link)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -static-pie -o $@ $^
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)

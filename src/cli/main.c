@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -147,6 +148,7 @@ static void open_standard_files(void)
 
 int main(int argc, char **argv)
 {
+    prctl(PR_SET_NAME, "falx"); /* in a bundle top would show the name of its loader */
     open_standard_files();
     float_mode_begin(NULL);
     int code = run(argc, argv);

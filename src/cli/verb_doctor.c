@@ -116,12 +116,14 @@ static char *find_in_path(const char *name)
 static void helper_facts(struct js_out *o)
 {
     static const char *const ours[] = {"falx-limit", "falx-hdf5"};
-    char *dicom = find_in_path("dcm2niix");
+    char *dicom = NULL;
     for (int i = 0; i < 2; i++) {
         char *path = NULL;
         js_out_text(o, ours[i], child_find_helper(&path, ours[i], NULL) == 0 ? path : NULL);
         mem_free(path);
     }
+    if (child_find_helper(&dicom, "dcm2niix", NULL) < 0) /* as dicom.c does */
+        dicom = find_in_path("dcm2niix");
     js_out_text(o, "dcm2niix", dicom);
     mem_free(dicom);
 }
