@@ -22,13 +22,14 @@ for row in sqlite3.connect(sys.argv[1]).execute(
 }
 
 for precision in bf16 f32; do
+    rm -rf run hashes
     for i in $(seq 20); do
-        train run$i cuda $precision || fail "training $i in $precision"
-        hash run$i
-        [ "$i" = 1 ] && losses run1 >gpu.$precision
-        rm -rf run$i
-    done | sort | uniq -c >hashes
-    [ "$(wc -l <hashes)" = 1 ] || fail "$precision: $(wc -l <hashes) results of 20 trainings"
+        rm -rf run
+        train run cuda $precision || fail "training $i in $precision"
+        hash run >>hashes
+    done
+    losses run >gpu.$precision
+    [ "$(sort -u hashes | wc -l)" = 1 ] || fail "$precision: $(sort -u hashes | wc -l) results of 20 trainings"
     echo "$precision: 20 trainings, one hash"
 done
 
