@@ -94,6 +94,7 @@ struct device {
     const struct device_ops *ops;
     enum precision precision; /* F32 or BF16, never AUTO */
     struct error error;       /* first failure; code ERR_NONE while all is well */
+    size_t peak_bytes;        /* cuda: most memory that was held at once */
     struct pool *pool;        /* cpu: the threads; borrowed by those who load and write files */
     char describe[96];        /* "cpu, AMX bf16, 2 threads" */
 };

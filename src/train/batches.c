@@ -3,6 +3,8 @@
  * Every phase has its own sequence of batches: the same sampler with another seed. What the tensors
  * hold depends on settings, phase and step alone.
  */
+#include <string.h>
+
 #include "train/train_int.h"
 
 /* The golden ratio in 64 bits: seeds of phases that share no bits. Phase 0 has the run's own. */
@@ -31,6 +33,15 @@ int train_mirrors(const struct settings *s)
     for (int a = 0; a < 3; a++)
         mirrors |= (o->mirror_p[a] > 0) << a;
     return mirrors;
+}
+
+int train_sampler_threads(const struct device *dev)
+{
+    enum { MOST = 6 }; /* two hundred steps a second of small patches want no more */
+    int spare = pool_threads(dev->pool) - 1;
+    if (strcmp(dev->ops->name, "cpu") == 0)
+        return 1;
+    return spare < 1 ? 1 : spare > MOST ? MOST : spare;
 }
 
 int batches_sample(struct trainer *t, struct error *e)

@@ -91,6 +91,7 @@ static int remember(struct gpu *g, void *memory, size_t bytes)
     }
     g->blocks[g->n_blocks++] = (struct block){memory, bytes};
     g->bytes += bytes;
+    g->base.peak_bytes = g->bytes > g->base.peak_bytes ? g->bytes : g->base.peak_bytes;
     return 0;
 }
 
