@@ -65,7 +65,8 @@ static int bench_step(const struct bench_teller *t, const char *method, const st
     struct train_result r;
     struct device *dev = NULL;
     char *folder = NULL, name[48], memory[64];
-    struct device_options o = {.name = c.device, .precision = (enum precision)c.precision, .threads = (int)c.threads};
+    struct device_options o = {.name = c.device, .precision = (enum precision)c.precision,
+                               .threads = (int)c.threads};
     int result = -1;
     if (!bench_patch_wanted(name, &c, "step", method, patch))
         return 0;
