@@ -186,6 +186,9 @@ static void check_window(int channels, int softmax)
     struct both x = floats(n * channels, -3, 3), ring = floats(P * plane * channels, 0, 1);
     struct both weight = floats(3 * P, 0.1, 1), total = floats(H + W, 1, 2);
     struct both out = floats(plane * channels, 0, 1);
+    MAP(window_cut, more, n, (k.scan = F(ring), k.out = F(x), k.c = channels, k.extent[0] = P,
+        k.extent[1] = H, k.extent[2] = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = -3, k.first[1] = 20,
+        k.first[2] = 5, k.flip[1] = 1, k.flip[2] = softmax), difference(&x));
     MAP(window_add, more, n, (k.x = F(x), k.ring = F(ring), k.weight[0] = F(weight),
         k.weight[1] = F(weight) + P, k.weight[2] = F(weight) + 2 * P, k.c = channels, k.softmax = softmax,
         k.h = H, k.w = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = 30, k.first[1] = 16,
@@ -265,7 +268,8 @@ static void check_rows(int official)
     struct both from = floats((int64_t)5 * n * dims, -1, 1), g = floats((int64_t)n * dims, -1, 1);
     struct both rows = floats((int64_t)n * 16, 0, 0), drows = floats((int64_t)n * 16, -1, 1);
     struct both dg = floats((int64_t)n * dims, -1, 1), label = bytes_below(n, 3), anchor = floats(n, 0, 0);
-    struct both table = floats(3 * 17 + 1, 2, 5), sums = both_of(3 * 17 * sizeof(double)), logs = floats(n, 0, 5), at = both_of((size_t)n * 8);
+    struct both table = floats(3 * 17 + 1, 2, 5), sums = both_of(3 * 17 * sizeof(double));
+    struct both logs = floats(n, 0, 5), at = both_of((size_t)n * 8);
     for (int i = 0; i < n; i++)
         ((int64_t *)at.at[0])[i] = 5 * i + i % 5;
     upload(&at);
