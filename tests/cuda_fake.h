@@ -244,6 +244,13 @@ static int fake_map(struct cuda_context *c, int kernel, const void *args, int64_
     FAKE_CALL(fake.cpu->ops->map(fake.cpu, kernel, args, count));
 }
 
+static int fake_sum(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
+                    double *sums)
+{
+    (void)c;
+    FAKE_CALL(fake.cpu->ops->sum(fake.cpu, reduction, args, count, n_sums, sums));
+}
+
 static int fake_reduce(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
                        double *sums_host)
 {
@@ -264,6 +271,8 @@ static const struct cuda_driver fake_driver = {
     .copy = fake_copy,
     .zero = fake_zero,
     .sync = fake_sync,
+    .upload_ahead = fake_copy,
+    .arrive = fake_sync,
     .conv_new = fake_conv_new,
     .conv_free = fake_conv_free,
     .conv_pack = fake_conv_pack,
@@ -273,6 +282,7 @@ static const struct cuda_driver fake_driver = {
     .grad_join = fake_grad_join,
     .contrast = fake_contrast,
     .map = fake_map,
+    .sum = fake_sum,
     .reduce = fake_reduce,
 };
 

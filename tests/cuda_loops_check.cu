@@ -80,8 +80,8 @@ static void check_norm_tables(void)
         ((double *)moments.at[0])[i] = 1 + random_unit();
     upload(&moments);
 #define D(n) ((double *)moments.at[side] + (n) * C)
-    MAP(drop, "", ITEMS * C, (k.factor = F(factor), k.p = 0.5f, k.seed = 5, k.step = 6, k.first = 7,
-        k.stream = 3), difference(&factor));
+    MAP(drop, "", C, (k.factor = F(factor), k.p = 0.5f, k.items = ITEMS, k.c = C, k.seed = 5, k.step = 6,
+        k.first = 7, k.item = 1 << 24, k.stream = 3), difference(&factor));
     MAP(norm_tables, "", C, (k.batch_mean = D(0), k.batch_m2 = D(1), k.elements = 1000, k.gamma = F(gamma),
         k.beta = F(beta), k.running_mean = F(rm), k.running_var = F(rv), k.factor = F(factor),
         k.items = ITEMS, k.c = C, k.mean = D(2), k.rstd = D(3), k.center = F(center), k.scale = F(scale),
@@ -90,6 +90,10 @@ static void check_norm_tables(void)
         k.gamma = F(gamma), k.factor = F(factor), k.items = ITEMS, k.c = C, k.dgamma = F(rm), k.dbeta = F(rv),
         k.p = F(p), k.q = F(q), k.r = F(r)),
         larger(difference(&p), larger(difference(&q), difference(&r))));
+    MAP(norm_grads, "fresh", C, (k.sums = D(4), k.mean = D(2), k.rstd = D(3), k.elements = 1000,
+        k.gamma = F(gamma), k.factor = F(factor), k.items = ITEMS, k.c = C, k.dgamma = F(rm), k.dbeta = F(rv),
+        k.fresh = 1, k.dbias = F(beta), k.p = F(p), k.q = F(q), k.r = F(r)),
+        larger(difference(&rm), larger(difference(&rv), difference(&beta))));
     struct both *all[] = {&factor, &gamma, &beta, &rm, &rv, &scale, &shift, &center, &p, &q, &r, &moments};
     for (int i = 0; i < 12; i++)
         drop(all[i]);
@@ -182,6 +186,9 @@ static void check_window(int channels, int softmax)
     struct both x = floats(n * channels, -3, 3), ring = floats(P * plane * channels, 0, 1);
     struct both weight = floats(3 * P, 0.1, 1), total = floats(H + W, 1, 2);
     struct both out = floats(plane * channels, 0, 1);
+    MAP(window_cut, more, n, (k.scan = F(ring), k.out = F(x), k.c = channels, k.extent[0] = P,
+        k.extent[1] = H, k.extent[2] = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = -3, k.first[1] = 20,
+        k.first[2] = 5, k.flip[1] = 1, k.flip[2] = softmax), difference(&x));
     MAP(window_add, more, n, (k.x = F(x), k.ring = F(ring), k.weight[0] = F(weight),
         k.weight[1] = F(weight) + P, k.weight[2] = F(weight) + 2 * P, k.c = channels, k.softmax = softmax,
         k.h = H, k.w = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = 30, k.first[1] = 16,
@@ -240,6 +247,9 @@ static void check_gauss(int classes, int rank, int pairs)
     MAP(sample_nll_grad, more, n, (set_gauss(&k.g, &p, side, 5), GRADS, k.label = U(y), k.omega[1] = 0.7f,
         k.omega[samples - 1] = 0.3f), GRADS_DIFFER);
     upload(&dm), upload(&dd), upload(&df);
+    MAP(sample_nll_grad, "fresh", n, (set_gauss(&k.g, &p, side, 5), GRADS, k.d.fresh = 1, k.label = U(y),
+        k.omega[0] = 1.0f), GRADS_DIFFER);
+    upload(&dm), upload(&dd), upload(&df);
     MAP(ged_grad, more, n, (set_gauss(&k.p, &p, side, 5), set_gauss(&k.q, &q, side, 9), GRADS,
         k.mix = F(mix)), GRADS_DIFFER);
     MAP(window_spread, more, n, (set_gauss(&k.g, &p, side, 5), k.std = F(std), k.entropy = F(entropy)),
@@ -258,10 +268,14 @@ static void check_rows(int official)
     struct both from = floats((int64_t)5 * n * dims, -1, 1), g = floats((int64_t)n * dims, -1, 1);
     struct both rows = floats((int64_t)n * 16, 0, 0), drows = floats((int64_t)n * 16, -1, 1);
     struct both dg = floats((int64_t)n * dims, -1, 1), label = bytes_below(n, 3), anchor = floats(n, 0, 0);
-    struct both table = floats(3 * 17, 2, 5), logs = floats(n, 0, 5), at = both_of((size_t)n * 8);
+    struct both table = floats(3 * 17 + 1, 2, 5), sums = both_of(3 * 17 * sizeof(double));
+    struct both logs = floats(n, 0, 5), at = both_of((size_t)n * 8);
     for (int i = 0; i < n; i++)
         ((int64_t *)at.at[0])[i] = 5 * i + i % 5;
     upload(&at);
+    for (int i = 0; i < 3 * 17; i++)
+        ((double *)sums.at[0])[i] = i % 17 ? 2 * random_unit() : 3000;
+    upload(&sums);
     const char *more = official ? "published layout" : "";
     MAP(gather_rows, more, n, (k.rows = F(g), k.from = F(from), k.at = (int64_t *)at.at[side], k.c = dims),
         difference(&g));
@@ -269,6 +283,8 @@ static void check_rows(int official)
         difference(&from));
     MAP(unit_rows, more, n, (k.rows = F(rows), k.g = F(g), k.count = n, k.dims = dims,
         k.official = official), difference(&rows));
+    MAP(contrast_table, more, 3, (k.sums = (double *)sums.at[side], k.table = F(table),
+        k.scale = F(table) + 3 * 17, k.classes = 3, k.mean = !official, k.weight = 0.3), difference(&table));
     MAP(contrast_anchors, more, n, (k.anchor = F(anchor), k.label = U(label), k.table = F(table)),
         difference(&anchor));
     SUMS(contrast_value, more, n, 1, 1, 0.0, (k.rows = F(rows), k.log_sum = F(logs), k.label = U(label),
@@ -277,9 +293,9 @@ static void check_rows(int official)
         k.table = F(table), k.tau = 0.07f), difference(&drows));
     upload(&drows);
     MAP(unit_rows_back, more, n, (k.dg = F(dg), k.g = F(g), k.rows = F(rows), k.drows = F(drows),
-        k.count = n, k.dims = dims, k.official = official, k.scale = 0.3f), difference(&dg));
-    struct both *all[] = {&from, &g, &rows, &drows, &dg, &label, &anchor, &table, &logs, &at};
-    for (int i = 0; i < 10; i++)
+        k.count = n, k.dims = dims, k.official = official, k.scale = F(table) + 3 * 17), difference(&dg));
+    struct both *all[] = {&from, &g, &rows, &drows, &dg, &label, &anchor, &table, &sums, &logs, &at};
+    for (int i = 0; i < 11; i++)
         drop(all[i]);
 }
 

@@ -43,6 +43,17 @@ static int brute_points(int64_t *points, const uint8_t *label, const int d[3], i
     return n;
 }
 
+static int points_near(int64_t *points, const uint8_t *label, const int d[3], int rule, int cap,
+                       uint64_t seed, uint64_t step, uint32_t item)
+{
+    static uint8_t near_[2000];
+    struct pool *pool;
+    assert_int_equal(pool_new(&pool, 2, NULL), 0);
+    int n = boundary_points(points, near_, pool, label, d, rule, cap, seed, step, item);
+    pool_free(pool);
+    return n;
+}
+
 static void test_boundary_rules(void **state)
 {
     static const int shapes[][3] = {{1, 1, 1}, {6, 5, 7}, {1, 3, 600}, {3, 1, 1}, {9, 8, 1},
@@ -59,7 +70,7 @@ static void test_boundary_rules(void **state)
                 fill_label(label, n, salt, 60); /* few foreground voxels of three classes */
                 for (size_t i = 0; i < n; i++)
                     label[i] = label[i] < 3 ? (uint8_t)(label[i] + 1) : 0;
-                int count = boundary_points(got, label, d, rule, 2000, 1, 2, 3);
+                int count = points_near(got, label, d, rule, 2000, 1, 2, 3);
                 assert_int_equal(count, brute_points(want, label, d, rule));
                 assert_memory_equal(got, want, (size_t)count * sizeof *got);
                 met += count;
@@ -78,7 +89,7 @@ static void test_boundary_sample(void **state)
     int total = brute_points(all, label, d, NB_CENTRED);
     assert_true(total > 100);
     for (int step = 0; step < draws; step++) {
-        int got = boundary_points(some, label, d, NB_CENTRED, cap, 5, (uint64_t)step, 1);
+        int got = points_near(some, label, d, NB_CENTRED, cap, 5, (uint64_t)step, 1);
         assert_int_equal(got, cap);
         for (int i = 0; i < cap; i++) {
             assert_true(i == 0 || some[i] > some[i - 1]);
@@ -90,14 +101,14 @@ static void test_boundary_sample(void **state)
     double mean = (double)cap * draws / total;
     for (int i = 0; i < total; i++) /* six standard deviations */
         assert_true(fabs(times[all[i]] - mean) < 6 * sqrt(mean));
-    boundary_points(some, label, d, NB_CENTRED, cap, 5, 9, 1);
-    boundary_points(again, label, d, NB_CENTRED, cap, 5, 9, 1);
+    points_near(some, label, d, NB_CENTRED, cap, 5, 9, 1);
+    points_near(again, label, d, NB_CENTRED, cap, 5, 9, 1);
     assert_memory_equal(some, again, (size_t)cap * sizeof *some);
-    boundary_points(again, label, d, NB_CENTRED, cap, 5, 9, 2);
+    points_near(again, label, d, NB_CENTRED, cap, 5, 9, 2);
     assert_memory_not_equal(some, again, (size_t)cap * sizeof *some);
-    assert_int_equal(boundary_points(some, label, d, NB_CENTRED, 0, 5, 9, 1), 0);
+    assert_int_equal(points_near(some, label, d, NB_CENTRED, 0, 5, 9, 1), 0);
     memset(label, 1, sizeof label); /* no boundary at all [M08] */
-    assert_int_equal(boundary_points(some, label, d, NB_CENTRED, cap, 5, 9, 1), 0);
+    assert_int_equal(points_near(some, label, d, NB_CENTRED, cap, 5, 9, 1), 0);
 }
 
 static void test_rows(void **state)
@@ -371,7 +382,7 @@ static void test_golden_contrast(void **state)
         label[i] = golden_noise(1, i) > 0.2;
     for (uint32_t i = 0; i < V * C; i++)
         x[i] = (float)golden_noise(2, i);
-    assert_int_equal(boundary_points(points, label, dims, NB_OFFICIAL, V, 1, 1, 0), N);
+    assert_int_equal(points_near(points, label, dims, NB_OFFICIAL, V, 1, 1, 0), N);
     for (int i = 0; i < N; i++) {
         assert_int_equal(points[i], golden_points[i]);
         of[i] = label[points[i]];

@@ -130,11 +130,14 @@ static void test_rows(void **state)
                 for (int c = 0; c < count; c++)
                     for (int j = 0; j < K_LANES; j++)
                         assert_true(x[c][j] == (j < n ? row[j * stride + c] : 0));
-                k_add_rows(row, x, count, stride, n);
+                k_add_rows(row, x, count, stride, n, 0);
                 for (int i = 0; i < total; i++) {
                     int times = i / stride < n && i % stride < count ? 2 : 1;
                     assert_true(row[i] == (float)(times * (i + 1)));
                 }
+                k_add_rows(row, x, count, stride, n, 1);
+                for (int i = 0; i < total; i++)
+                    assert_true(row[i] == (float)(i + 1));
             }
         }
     }

@@ -320,6 +320,65 @@ static void test_threads(void **state)
     dev = shared;
 }
 
+static uint64_t hash_grads(const struct scene *s)
+{
+    uint64_t hash = hash_floats(&s->net[0].dmean, 1);
+    hash = hash_floats(&s->net[0].ddiag, hash);
+    return hash_floats(&s->net[0].dfactor, hash);
+}
+
+/* Many losses asked before they are settled give the bytes that they give one by one; more than there is
+ * room for are settled in between. */
+static void test_settled_together(void **state)
+{
+    enum { ROUNDS = 5 }; /* of 3 + 1 + 3 sums */
+    double alone[3], mc[ROUNDS], dice[ROUNDS], ged[ROUNDS];
+    struct scene s;
+    (void)state;
+    new_scene(&s, 64, 3, 5000, 2, 8, 6, 1);
+    struct gaussian *g = s.net;
+    for (int i = 0; i < ROUNDS; i++) {
+        alone[0] = loss_mc_likelihood(dev, s.scratch, g, &s.label, 6, 0.5);
+        alone[1] = loss_dice(dev, s.scratch, &g->mean, &s.label, 0.5, &g->dmean);
+        alone[2] = loss_ged(dev, s.scratch, &g[0], &g[1], 6, 0, 0.1);
+    }
+    uint64_t want = hash_grads(&s);
+    zero_grads(&s);
+    for (int i = 0; i < ROUNDS; i++) {
+        ask_mc_likelihood(s.scratch, g, &s.label, 6, 0.5, &mc[i]);
+        ask_dice(s.scratch, &g->mean, &s.label, 0.5, &g->dmean, &dice[i]);
+        ask_ged(s.scratch, &g[0], &g[1], 6, 0, 0.1, &ged[i]);
+    }
+    loss_settle(s.scratch);
+    assert_true(hash_grads(&s) == want);
+    for (int i = 0; i < ROUNDS; i++)
+        assert_true(mc[i] == alone[0] && dice[i] == alone[1] && ged[i] == alone[2]);
+    loss_settle(s.scratch); /* nothing is left */
+    assert_true(hash_grads(&s) == want);
+    free_scene(&s);
+}
+
+/* Fresh gradients are set, whatever was there; a weight of 0 sets zeros. */
+static void test_fresh(void **state)
+{
+    struct scene s;
+    (void)state;
+    new_scene(&s, 65, 2, 333, 2, 8, 6, 0);
+    struct gaussian *g = s.net;
+    for (int kind = GOLDEN_LIKELIHOOD; kind <= GOLDEN_GED; kind++)
+        for (int weight = 0; weight < 2; weight++) {
+            zero_grads(&s);
+            run_kind(&s, kind, weight);
+            uint64_t want = hash_grads(&s);
+            fill(&g->dmean, 1, 3), fill(&g->ddiag, 2, 3), fill(&g->dfactor, 3, 3);
+            g->fresh = 1;
+            run_kind(&s, kind, weight);
+            g->fresh = 0;
+            assert_true(hash_grads(&s) == want);
+        }
+    free_scene(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_certain_likelihood_is_ce), cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_views),            cmocka_unit_test(test_many_classes),
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_settled_together), cmocka_unit_test(test_fresh),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

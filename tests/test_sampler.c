@@ -151,6 +151,32 @@ static void test_restart_at_any_step(void **state)
     case_store_free(&s);
 }
 
+/* The next batch can be had early, while the last one is still in use. */
+static void test_peek(void **state)
+{
+    (void)state;
+    struct case_store s = new_store(5, 7);
+    uint64_t want[STEPS];
+    record(want, &s, 2, 3);
+    for (int threads = 0; threads < 3; threads++) {
+        struct sampler_options o = new_options(2, 2, threads);
+        o.depth = 2;
+        struct sampler *p = new_sampler(&s, &o);
+        assert_true(hash_batch(sampler_peek(p)) == want[0]);
+        for (int t = 0; t + 1 < STEPS; t++) {
+            const struct batch *now = sampler_next(p), *then = sampler_peek(p);
+            assert_true(hash_batch(then) == want[t + 1]);
+            assert_true(hash_batch(now) == want[t]);
+            assert_ptr_equal(then, sampler_peek(p));
+        }
+        sampler_seek(p, 1);
+        assert_true(hash_batch(sampler_peek(p)) == want[1]);
+        assert_true(hash_batch(sampler_next(p)) == want[1]);
+        sampler_free(p);
+    }
+    case_store_free(&s);
+}
+
 static void test_seek_anywhere(void **state)
 {
     (void)state;
@@ -509,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_threads_do_not_matter),
         cmocka_unit_test(test_without_images_or_labels),
         cmocka_unit_test(test_restart_at_any_step),
+        cmocka_unit_test(test_peek),
         cmocka_unit_test(test_seek_anywhere),
         cmocka_unit_test(test_seed_matters),
         cmocka_unit_test(test_provenance),

@@ -35,7 +35,7 @@ struct layer_bench {
     struct conv *conv;
     struct tensor x, y, dx, dy;
     float *weight, *dweight, *bias, *dbias, *scale, *shift; /* scale and shift serve as p, q, r too */
-    double moments[2 * 256];
+    double *moments;
     double flops; /* of one direction */
 };
 
@@ -62,7 +62,7 @@ static void *noise(struct device *dev, enum value_type type, int64_t count, floa
 static void layer_close(struct layer_bench *b)
 {
     void *memory[] = {b->x.data, b->y.data, b->dx.data, b->dy.data, b->weight, b->dweight, b->bias,
-                      b->dbias, b->scale, b->shift};
+                      b->dbias, b->scale, b->shift, b->moments};
     if (!b->dev)
         return;
     b->dev->ops->conv_free(b->conv);
@@ -99,6 +99,7 @@ static int layer_open(struct layer_bench *b, struct device *dev, const struct la
     b->dbias = noise(dev, VALUE_F32, l->c_out, 0, 1, e);
     b->scale = noise(dev, VALUE_F32, 2 * 256, 1, 0.1f, e);
     b->shift = noise(dev, VALUE_F32, 2 * 256, 0, 0.1f, e);
+    b->moments = dev->ops->alloc(dev, 2 * 256 * sizeof *b->moments);
     if (device_check(dev, e) < 0)
         return -1;
     dev->ops->conv_pack(dev, &(struct conv_weight){b->conv, b->weight}, 1);
@@ -120,6 +121,7 @@ static int layer_forward(void *arg, struct error *e)
     struct conv_in in = input_of(b);
     struct conv_stats stats = {b->moments, b->moments + 256};
     b->dev->ops->conv_forward(b->conv, &in, b->bias, &b->y, &stats);
+    b->dev->ops->sync(b->dev);
     return device_check(b->dev, e);
 }
 
@@ -131,6 +133,7 @@ static int layer_backward(void *arg, struct error *e)
     if (b->y.type == b->x.type || b->x.c == 1) /* the head has no norm */
         g = (struct conv_grad){b->dy, {b->y, b->scale, b->shift, 1}, b->scale, b->shift, b->shift};
     b->dev->ops->conv_backward(b->conv, &g, &in, &b->dx, 0, b->dweight, b->dbias, NULL);
+    b->dev->ops->sync(b->dev);
     return device_check(b->dev, e);
 }
 

@@ -3,18 +3,25 @@
  *
  *     train.f32.64     seconds of forward, CE + Dice, backward and SGD on 2 patches of 64^3
  *     window.bf16.96   seconds of one inference window of 96^3
- *     step.aua.64      seconds of a whole step of a method in the loop, 2 + 2 patches of 64^3, with batches,
- *                      guards and averages; step.supervised.64 beside it
+ *     window.bf16.la   of 112x112x80, eight at once
  */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "base/rng.h"
 #include "cli/bench.h"
+#include "device/cuda/cuda.h"
 #include "train/loss.h"
 #include "train/train.h"
+
+const struct bench_patch bench_patches[BENCH_PATCHES] = {
+    {"32", {32, 32, 32}}, {"64", {64, 64, 64}}, {"96", {96, 96, 96}}, {"la", {112, 112, 80}}};
+
+int bench_patch_wanted(char name[48], const struct config *c, const char *group, const char *kind,
+                       const struct bench_patch *p)
+{
+    snprintf(name, 48, "%s.%s.%s", group, kind, p->name);
+    return strcmp(p->name, "la") == 0 ? bench_named(c, name) : bench_wanted(c, name);
+}
 
 struct net_bench {
     struct device *dev;
@@ -40,9 +47,9 @@ static void bench_close(struct net_bench *b)
 }
 
 /* Noise as the image, a ball as the label. */
-static int make_batch(struct net_bench *b, int n, int size, struct error *e)
+static int make_batch(struct net_bench *b, int n, const int dims[3], struct error *e)
 {
-    int64_t voxels = (int64_t)n * size * size * size;
+    int64_t d = dims[0], h = dims[1], w = dims[2], voxels = n * d * h * w;
     float *image = mem_alloc(e, (size_t)voxels, sizeof *image);
     uint8_t *label = mem_alloc(e, (size_t)voxels, 1);
     int result = -1;
@@ -50,12 +57,12 @@ static int make_batch(struct net_bench *b, int n, int size, struct error *e)
         goto out;
     struct rng r = rng_start(1, 0, RNG_TEST, 0);
     for (int64_t i = 0; i < voxels; i++) {
-        int64_t x = i % size, y = i / size % size, z = i / size / size % size, half = size / 2;
-        int64_t far = (x - half) * (x - half) + (y - half) * (y - half) + (z - half) * (z - half);
+        int64_t x = i % w - w / 2, y = i / w % h - h / 2, z = i / w / h % d - d / 2;
         image[i] = rng_between(&r, -1.7f, 1.7f);
-        label[i] = far < (int64_t)size * size / 9;
+        label[i] = x * x + y * y + z * z < w * w / 9;
     }
-    b->image = (struct tensor){.type = VALUE_F32, .n = n, .d = size, .h = size, .w = size, .c = 1};
+    b->image = (struct tensor){.type = VALUE_F32, .n = n, .d = dims[0], .h = dims[1], .w = dims[2],
+                              .c = 1};
     b->label = b->image;
     b->label.type = VALUE_U8;
     b->image.data = b->dev->ops->alloc(b->dev, (size_t)voxels * sizeof *image);
@@ -72,18 +79,18 @@ out:
 }
 
 static int bench_open(struct net_bench *b, const struct config *c, enum precision precision, int n,
-                      int size, enum net_use use, struct error *e)
+                      const int dims[3], enum net_use use, struct error *e)
 {
     static const struct optim_options sgd = {.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4};
     struct device_options o = {.name = c->device, .precision = precision, .threads = (int)c->threads};
     struct net_definition def = {.define = vnet_define, .channels = 1, .classes = 2, .filters = 16};
-    struct net_shape shape = {.n = n, .d = size, .h = size, .w = size, .use = use};
+    struct net_shape shape = {.n = n, .d = dims[0], .h = dims[1], .w = dims[2], .use = use};
     memset(b, 0, sizeof *b);
     if (device_open(&b->dev, &o, e) < 0 ||
         params_new(&b->params, b->dev, &def, use == NET_TRAINING ? PARAMS_WITH_GRAD : PARAMS_NO_GRAD, e) < 0)
         return -1;
     params_init(b->params, 1337, 0);
-    if (net_new(&b->net, b->params, &def, &shape, e) < 0 || make_batch(b, n, size, e) < 0)
+    if (net_new(&b->net, b->params, &def, &shape, e) < 0 || make_batch(b, n, dims, e) < 0)
         return -1;
     if (use != NET_TRAINING)
         return 0;
@@ -104,6 +111,7 @@ static int train_once(void *arg, struct error *e)
     loss_ce_dice(b->dev, b->scratch, &logits, &b->label, &none, 1.0, &dlogits, NULL, NULL);
     net_backward(b->net);
     optim_step(b->optim, 1e-3, 1.0);
+    b->dev->ops->sync(b->dev);
     return device_check(b->dev, e);
 }
 
@@ -112,111 +120,43 @@ static int window_once(void *arg, struct error *e)
     struct net_bench *b = arg;
     struct net_pass pass = {.mode = NET_EVAL};
     net_forward(b->net, &b->image, &pass);
+    b->dev->ops->sync(b->dev);
     return device_check(b->dev, e);
+}
+
+/* Patches at once: a GPU wants several windows. */
+static int items_of(const struct bench_patch *p, int trains)
+{
+    return trains ? 2 : strcmp(p->name, "la") == 0 ? 8 : 1;
 }
 
 static int bench_sizes(const struct bench_teller *t, const char *group, enum precision precision,
                        struct error *e)
 {
-    static const int sizes[] = {32, 64, 96};
     int trains = strcmp(group, "train") == 0, result = 0;
-    for (int i = 0; i < 3 && result == 0; i++) {
+    for (int i = 0; i < BENCH_PATCHES && result == 0; i++) {
+        const struct bench_patch *p = &bench_patches[i];
+        int n = items_of(p, trains);
         struct net_bench b;
-        char name[40];
+        char name[48];
         double seconds;
-        snprintf(name, sizeof name, "%s.%s.%d", group, precision_name(precision), sizes[i]);
-        if (!bench_wanted(t->config, name))
+        if (!bench_patch_wanted(name, t->config, group, precision_name(precision), p))
             continue;
-        result = bench_open(&b, t->config, precision, trains ? 2 : 1, sizes[i],
+        result = bench_open(&b, t->config, precision, n, p->dims,
                             trains ? NET_TRAINING : NET_FORWARD_ONLY, e);
         if (result == 0)
             result = bench_median(&seconds, trains ? train_once : window_once, &b, e);
         if (result == 0)
-            bench_tell(t, name, seconds, "seconds");
+            bench_tell(t, name, trains ? seconds : seconds / n, "seconds");
         bench_close(&b);
     }
     return result;
 }
 
-/* ---- whole steps in the loop ------------------------------------------------------------------ */
-
-enum { STEPS = 12, SKIP = 3 };
-struct stepping {
-    double last, took[STEPS];
-    int n;
-};
-
-static void step_done(void *arg, const struct train_step *s)
+/* Whether the device asked for multiplies bf16 fast enough to be timed. */
+static int has_bf16(const struct config *c)
 {
-    struct stepping *k = arg;
-    if (s->step > SKIP && k->n < STEPS)
-        k->took[k->n++] = s->seconds - k->last;
-    k->last = s->seconds;
-}
-
-static int ball_cases(struct case_store *store, int size, struct error *e)
-{
-    struct rng r = rng_start(2, 0, RNG_TEST, 0);
-    int dims[3] = {size, size, size};
-    store->channels = 1;
-    store->n_classes = 2;
-    for (int k = 0; k < 4; k++) {
-        struct stored_case *c = case_store_add(store, k < 2 ? "labelled" : "unlabelled", dims,
-                                               k < 2 ? CASE_LABELED : CASE_UNLABELED, e);
-        if (!c)
-            return -1;
-        for (int64_t i = 0; i < (int64_t)size * size * size; i++) {
-            int64_t x = i % size - size / 2, y = i / size % size - size / 2, z = i / size / size - size / 2;
-            int inside = x * x + y * y + z * z < (int64_t)size * size / 9;
-            c->image[i] = (float)inside + rng_between(&r, -1, 1);
-            if (c->label)
-                c->label[i] = (label_t)inside;
-        }
-    }
-    return 0;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static int bench_step(const struct bench_teller *t, const char *method, int size, struct error *e)
-{
-    struct config c = *t->config;
-    struct case_store store = {0};
-    struct stepping k = {.n = 0};
-    struct train_result r;
-    struct device *dev = NULL;
-    char *folder = NULL, name[40];
-    struct device_options o = {.name = c.device, .threads = (int)c.threads};
-    int result = -1;
-    snprintf(name, sizeof name, "step.%s.%d", method, size);
-    if (!bench_wanted(&c, name))
-        return 0;
-    c.set.method = (char *)(uintptr_t)method;
-    c.set.steps = STEPS;
-    c.set.stages = 1;
-    for (int a = 0; a < 3; a++)
-        c.set.patch[a] = size;
-    if (device_open(&dev, &o, e) < 0 || ball_cases(&store, size, e) < 0 || io_temp_folder(&folder, e) < 0)
-        goto out;
-    struct train_options to = {.run = folder, .settings = &c.set, .store = &store, .dev = dev,
-                               .checkpoint_seconds = 1e9, .sampler_threads = 1,
-                               .listen = {.arg = &k, .step = step_done}};
-    if (train_run(&r, &to, e) < 0)
-        goto out;
-    qsort(k.took, (size_t)k.n, sizeof *k.took, by_value);
-    bench_tell(t, name, k.took[k.n / 2], "seconds");
-    result = 0;
-out:
-    if (folder)
-        io_remove_tree(folder);
-    mem_free(folder);
-    case_store_free(&store);
-    device_close(dev);
-    return result;
+    return cpu_features().amx || (c->device && cuda_is_name(c->device));
 }
 
 int bench_networks(const struct bench_teller *t, struct error *e)
@@ -224,15 +164,12 @@ int bench_networks(const struct bench_teller *t, struct error *e)
     static const char *const groups[] = {"train", "window"};
     for (int g = 0; g < 2; g++)
         for (int p = PRECISION_F32; p <= PRECISION_BF16; p++) {
-            if ((p == PRECISION_BF16 && !cpu_features().amx) ||
+            if ((p == PRECISION_BF16 && !has_bf16(t->config)) ||
                 (t->config->precision != PRECISION_AUTO && t->config->precision != p))
                 continue;
             if (bench_sizes(t, groups[g], (enum precision)p, e) < 0 ||
                 (g == 0 && bench_layers(t, (enum precision)p, e) < 0))
                 return -1;
         }
-    for (int size = 32; size <= 96; size += 32)
-        if (bench_step(t, "supervised", size, e) < 0 || bench_step(t, "aua", size, e) < 0)
-            return -1;
     return 0;
 }

@@ -281,6 +281,14 @@ int bench_wanted(const struct config *c, const char *name)
     return wanted;
 }
 
+int bench_named(const struct config *c, const char *name)
+{
+    int named = 0;
+    for (int i = 0; i < c->n_args; i++)
+        named |= strcmp(name, c->args[i]) == 0;
+    return named;
+}
+
 /* One result: a line now, or an object of the array at the end. */
 void bench_tell(const struct bench_teller *t, const char *name, double value, const char *unit)
 {
@@ -327,7 +335,9 @@ static int run(struct bench *b, const struct bench_teller *t, struct error *e)
         return -1;
     for (int i = 0; i < N_ROWS && !any; i++)
         any = bench_wanted(t->config, rows[i].group);
-    return any && run_rows(b, t, e) < 0 ? -1 : bench_networks(t, e);
+    if (any && run_rows(b, t, e) < 0)
+        return -1;
+    return bench_networks(t, e) < 0 ? -1 : bench_steps(t, e);
 }
 
 int verb_bench(struct config *c)

@@ -409,7 +409,8 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
         .run = c->output, .lock = lock, .settings = &c->set, .store = &d->store,
         .val = d->val.n_cases ? &d->val : NULL,
         .dev = dev, .checkpoint_every = c->checkpoint_every, .checkpoint_seconds = 300, .resume = c->resume,
-        .data_hash = d->hash, .version = FALX_VERSION, .sampler_threads = 1, .report = console_report(c),
+        .data_hash = d->hash, .version = FALX_VERSION,
+        .sampler_threads = train_sampler_threads(dev), .report = console_report(c),
         .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
                     .validated = tell_validation, .saving = tell_saving, .stop = asks_stop}};
     if (budget > 0 && !c->resume && measure_budget(c, &o, budget, e) < 0)

@@ -146,15 +146,15 @@ static void reduce_block(void *arg, int64_t block)
     l->ops->reduce(l->number, l->args, i0, i1, l->n_sums, l->sums + block * l->n_sums);
 }
 
-static void cpu_reduce(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
-                       double *sums_host)
+static void cpu_sum(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
+                    double *sums)
 {
     struct loop l = {.ops = cpu_of(dev)->isa->loops, .number = reduction, .args = args, .count = count,
                      .n_sums = n_sums, .sums = cpu_of(dev)->block_sums};
     const int64_t group = (int64_t)LOOP_GROUP * LOOP_BLOCK;
     CHECK(n_sums >= 0 && n_sums <= LOOP_SUMS);
     for (int s = 0; s < n_sums; s++)
-        sums_host[s] = 0;
+        sums[s] = 0;
     if (dev->error.code)
         return;
     for (l.first = 0; l.first < count; l.first += group) {
@@ -163,7 +163,7 @@ static void cpu_reduce(struct device *dev, int reduction, const void *args, int6
         pool_run(dev->pool, blocks, reduce_block, &l);
         for (int64_t b = 0; b < blocks; b++)
             for (int s = 0; s < n_sums; s++)
-                sums_host[s] += l.sums[b * n_sums + s];
+                sums[s] += l.sums[b * n_sums + s];
     }
 }
 
@@ -199,7 +199,8 @@ static const struct device_ops cpu_ops = {
     .grad_join = cpu_grad_join,
     .contrast = cpu_contrast,
     .map = cpu_map,
-    .reduce = cpu_reduce,
+    .sum = cpu_sum,
+    .reduce = cpu_sum,
 };
 
 struct cpu_features cpu_features(void)

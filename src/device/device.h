@@ -1,7 +1,7 @@
 /* device.h - where arithmetic happens. Everything above this folder (networks, losses, optimisers)
  * is written once against the table of operations below; a device is one such table.
  *
- *     memory          alloc, free, upload, download, copy, zero, sync
+ *     memory          alloc, free, upload, download, copy, zero, sync, upload_ahead
  *     convolution     conv.h: plan once, run many times
  *     batch norm      norm.h: the two sums of its backward pass
  *     voxel loops     kernels.h: one body per loop, compiled for every device
@@ -62,6 +62,11 @@ struct device_ops {
     void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*zero)(struct device *dev, void *memory, size_t bytes);
     void (*sync)(struct device *dev);
+    /* Uploads beside the work that is under way; NULL, both: this device does one thing at a time. `to` may
+     * still be in use by what was asked for before the last arrive(), by nothing later; what is asked for
+     * after the next arrive() finds it filled. */
+    void (*upload_ahead)(struct device *dev, void *to, const void *from_host, size_t bytes);
+    void (*arrive)(struct device *dev);
 
     /* Convolutions, see conv.h. */
     struct conv *(*conv_new)(struct device *dev, const struct conv_shape *s);
@@ -84,8 +89,11 @@ struct device_ops {
     /* All pairs of the contrastive loss, see contrast.h (cpu: cpu_contrast of contrast_cpu.c). */
     void (*contrast)(struct device *dev, const struct contrast *c);
 
-    /* Loops over voxels and sums over voxels, see kernels.h. */
+    /* Loops over voxels and sums over voxels, see kernels.h. sum() leaves its sums in device memory; reduce()
+     * brings them to the host and so waits for everything asked for before. */
     void (*map)(struct device *dev, int kernel, const void *args, int64_t count);
+    void (*sum)(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
+                double *sums);
     void (*reduce)(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
                    double *sums_host);
 };
@@ -94,6 +102,7 @@ struct device {
     const struct device_ops *ops;
     enum precision precision; /* F32 or BF16, never AUTO */
     struct error error;       /* first failure; code ERR_NONE while all is well */
+    size_t peak_bytes;        /* cuda: most memory that was held at once */
     struct pool *pool;        /* cpu: the threads; borrowed by those who load and write files */
     char describe[96];        /* "cpu, AMX bf16, 2 threads" */
 };

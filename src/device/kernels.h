@@ -52,7 +52,12 @@ enum { REDUCE_RUN = 512 };
         (dev)->ops->map((dev), KERNEL_##name, &run_args_, (count));                                \
     } while (0)
 
-/* sums: n_sums doubles of the host, overwritten. */
+/* sums: n_sums doubles of the device, overwritten; REDUCE: of the host, for which it waits. */
+#define SUM(dev, name, count, n_sums, sums, ...)                                                   \
+    do {                                                                                           \
+        const struct r_##name run_args_ = {__VA_ARGS__};                                           \
+        (dev)->ops->sum((dev), REDUCE_##name, &run_args_, (count), (n_sums), (sums));              \
+    } while (0)
 #define REDUCE(dev, name, count, n_sums, sums, ...)                                                \
     do {                                                                                           \
         const struct r_##name run_args_ = {__VA_ARGS__};                                           \

@@ -137,6 +137,34 @@ KERNEL void k_unit_rows_range(const struct k_unit_rows *k, int64_t i0, int64_t i
     }
 }
 
+/* Sums by class (order 1, above) as floats, and what gradients are multiplied with: weight, over the number
+ * of anchors if the loss is their mean. */
+struct k_contrast_table {
+    const double *sums;     /* (classes, 17) */
+    float *table;           /* (classes, 17) */
+    float *scale;           /* one number */
+    int classes, mean;
+    double weight;
+};
+KERNEL double k_anchors(const double *sums, int classes)
+{
+    double anchors = 0;
+    for (int c = 0; c < classes; c++)
+        anchors += sums[c * K_ORDER_1] > 1 ? sums[c * K_ORDER_1] : 0;
+    return anchors;
+}
+KERNEL void k_contrast_table_range(const struct k_contrast_table *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        for (int a = 0; a < K_ORDER_1; a++)
+            k->table[i * K_ORDER_1 + a] = (float)k->sums[i * K_ORDER_1 + a];
+        if (i > 0)
+            continue;
+        double anchors = k_anchors(k->sums, k->classes), share = k->mean ? 1 / anchors : 1;
+        *k->scale = anchors > 0 ? (float)(k->weight * share) : 0.0f;
+    }
+}
+
 /* anchor = 1 if there is another row of the same class, else 0. */
 struct k_contrast_anchors {
     float *anchor;
@@ -199,13 +227,13 @@ struct k_unit_rows_back {
     float *dg;
     const float *g, *rows, *drows;
     int count, dims, official;
-    float scale;
+    const float *scale;     /* one number, device memory */
 };
 KERNEL void k_unit_rows_back_range(const struct k_unit_rows_back *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
         float dot = 0, length = k_length(k->g + i * k->dims, k->dims);
-        float factor = length < K_SHORT ? 0.0f : k->scale / length;
+        float factor = length < K_SHORT ? 0.0f : *k->scale / length;
         for (int c = 0; c < k->dims; c++) {
             int64_t at = k_row_place(i, c, k->count, k->dims, k->official);
             dot += k->rows[at] * k->drows[at];
@@ -351,7 +379,7 @@ KERNEL void k_proto_back(float *df, float (*G)[K_LANES], float (*u)[K_LANES], co
             float d = scale * share[j] * inverse[j] * (G[a][j] - u[a][j] * dot[j]);
             G[a][j] = share[j] > 0 ? d : 0.0f;
         }
-    k_add_rows(df, G, K_DIMS, K_DIMS, n);
+    k_add_rows(df, G, K_DIMS, K_DIMS, n, 0);
 }
 
 /* u = f / |f| in lanes; inverse = 1 / |f|, 0 if there is no direction. */
@@ -396,7 +424,7 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
 
 #define KERNELS_CONTRAST(X)                                                                       \
     X(gather_rows) X(scatter_rows)                                                                \
-    X(unit_rows) X(contrast_anchors) X(contrast_pull) X(unit_rows_back)
+    X(unit_rows) X(contrast_table) X(contrast_anchors) X(contrast_pull) X(unit_rows_back)
 #define REDUCES_CONTRAST(X) X(class_moments) X(contrast_value) X(proto_count) X(proto_loss)
 
 #endif

@@ -103,15 +103,16 @@ KERNEL void r_ce_dice_range(const struct r_ce_dice *k, int64_t i0, int64_t i1, f
 {
     float z[KERNEL_CLASSES][K_LANES], w[K_LANES], nll[K_LANES], total[K_LANES], t[K_LANES];
     int32_t y[K_LANES];
+    const int classes = K_CLASSES(k->classes);
     EACH_CHUNK(i, n, i0, i1) {
-        k_load(z, k->logits + i * k->classes, k->classes, k->classes, n);
+        k_load(z, k->logits + i * classes, classes, classes, n);
         k_load_labels(y, k->label + i, n);
         k_load_weights(w, k->weight, i, n);
-        k_nll(nll, z, total, k->classes, y);
+        k_nll(nll, z, total, classes, y);
         k_add_product(sums, 0, nll, w);
         k_add(sums, 1, w);
         EACH_LANE(j) total[j] = 1.0f / total[j];
-        for (int c = 1; c < k->classes; c++) {
+        for (int c = 1; c < classes; c++) {
             float *p = z[c];
             EACH_LANE(j) p[j] *= total[j];
             EACH_LANE(j) t[j] = y[j] == c ? w[j] : 0.0f;
@@ -138,24 +139,25 @@ KERNEL void k_ce_dice_grad_range(const struct k_ce_dice_grad *k, int64_t i0, int
 {
     float z[KERNEL_CLASSES][K_LANES], w[K_LANES], dot[K_LANES];
     int32_t y[K_LANES];
+    const int classes = K_CLASSES(k->classes);
     EACH_CHUNK(i, n, i0, i1) {
-        k_load(z, k->logits + i * k->classes, k->classes, k->classes, n);
+        k_load(z, k->logits + i * classes, classes, classes, n);
         k_load_labels(y, k->label + i, n);
         k_load_weights(w, k->weight, i, n);
-        k_softmax(z, k->classes);
+        k_softmax(z, classes);
         EACH_LANE(j) dot[j] = 0;
-        for (int c = 1; c < k->classes; c++) {
+        for (int c = 1; c < classes; c++) {
             float a = k->a[c], b = k->b[c], *p = z[c];
             EACH_LANE(j) dot[j] += p[j] * ((y[j] == c ? a : 0.0f) + b * p[j]);
         }
-        for (int c = 0; c < k->classes; c++) {
+        for (int c = 0; c < classes; c++) {
             float a = c ? k->a[c] : 0, b = c ? k->b[c] : 0, ce = k->ce, *p = z[c];
             EACH_LANE(j) {
                 float own = y[j] == c ? 1.0f : 0.0f, g = a * own + b * p[j] - dot[j];
                 p[j] = w[j] * (ce * (p[j] - own) + p[j] * g);
             }
         }
-        k_add_rows(k->dlogits + i * k->classes, z, k->classes, k->classes, n);
+        k_add_rows(k->dlogits + i * classes, z, classes, classes, n, 0);
     }
 }
 
@@ -172,13 +174,14 @@ KERNEL void k_hard_label_range(const struct k_hard_label *k, int64_t i0, int64_t
 {
     float z[KERNEL_CLASSES][K_LANES], max[K_LANES], total[K_LANES];
     int32_t best[K_LANES];
+    const int classes = K_CLASSES(k->classes);
     EACH_CHUNK(i, n, i0, i1) {
-        k_load(z, k->logits + i * k->classes, k->classes, k->classes, n);
+        k_load(z, k->logits + i * classes, classes, classes, n);
         EACH_LANE(j) {
             max[j] = z[0][j];
             best[j] = 0;
         }
-        for (int c = 1; c < k->classes; c++) {
+        for (int c = 1; c < classes; c++) {
             EACH_LANE(j) {
                 best[j] = z[c][j] > max[j] ? c : best[j];
                 max[j] = k_max(z[c][j], max[j]);
@@ -188,7 +191,7 @@ KERNEL void k_hard_label_range(const struct k_hard_label *k, int64_t i0, int64_t
             k->label[i + j] = (uint8_t)best[j];
         if (!k->confidence)
             continue;
-        k_shift_exp(z, k->classes, max, total);
+        k_shift_exp(z, classes, max, total);
         for (int64_t j = 0; j < n; j++)
             k->confidence[i + j] = 1.0f / total[j];
     }
@@ -233,6 +236,7 @@ struct k_gauss {
 };
 struct k_gauss_grad {
     float *mean, *diag, *factor; /* gradients to add to; NULL: not wanted */
+    int fresh;                   /* 1: to be set instead */
 };
 
 /* What a chunk of voxels draws. */
@@ -245,12 +249,13 @@ struct k_gauss_lanes {
 
 KERNEL uint64_t k_gauss_blocks(const struct k_gauss *g)
 {
-    return (uint64_t)((g->pairs * g->classes + 3) / 4);
+    return (uint64_t)((K_PAIRS(g->pairs) * K_CLASSES(g->classes) + 3) / 4);
 }
 
 KERNEL int k_gauss_wants(const struct k_gauss *g, int block)
 {
-    int first = 4 * block / g->classes, last = (4 * block + 3) / g->classes, any = 0;
+    const int classes = K_CLASSES(g->classes);
+    int first = 4 * block / classes, last = (4 * block + 3) / classes, any = 0;
     for (int p = first; p <= last; p++)
         any |= (int)(g->wanted >> p) & 1;
     return any;
@@ -259,16 +264,18 @@ KERNEL int k_gauss_wants(const struct k_gauss *g, int block)
 /* delta(j,c) = sqrt(D(c)) * eta(j,c), and the slope. */
 KERNEL void k_gauss_diagonal(const struct k_gauss *g, struct k_gauss_lanes *l, int64_t i, int64_t n)
 {
-    int classes = g->classes;
+    const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
     float root[K_LANES];
     k_load(l->slope, g->diag + i * classes, classes, classes, n);
+    K_UNROLL
     for (int c = 0; c < classes; c++) {
         EACH_LANE(j) {
             float e = k_exp(l->slope[c][j]);
             root[j] = sqrtf(l->mask[j] * (e + 1e-5f) + 1e-5f);
             l->slope[c][j] = l->mask[j] * e / (2.0f * root[j]);
         }
-        for (int p = 0; p < g->pairs; p++)
+        K_UNROLL
+        for (int p = 0; p < pairs; p++)
             EACH_LANE(j) l->delta[p * classes + c][j] = root[j] * l->eta[p * classes + c][j];
     }
 }
@@ -276,15 +283,18 @@ KERNEL void k_gauss_diagonal(const struct k_gauss *g, struct k_gauss_lanes *l, i
 /* delta(j,c) += m * sum_k eps(j,k) * factor(k,c). */
 KERNEL void k_gauss_low_rank(const struct k_gauss *g, struct k_gauss_lanes *l, int64_t i, int64_t n)
 {
-    int classes = g->classes, channels = g->rank * classes;
+    const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
+    const int channels = K_RANK(g->rank) * classes;
     float w[K_TILE][K_LANES];
+    K_UNROLL
     for (int q = 0; q < channels; q++) {
         int k = q / classes, c = q % classes, t = q % K_TILE;
         if (t == 0)
             k_load(w, g->factor + i * channels + q, channels - q < K_TILE ? channels - q : K_TILE,
                    channels, n);
         EACH_LANE(j) w[t][j] *= l->mask[j];
-        for (int p = 0; p < g->pairs; p++) {
+        K_UNROLL
+        for (int p = 0; p < pairs; p++) {
             float eps = g->eps[p][k], *delta = l->delta[p * classes + c];
             EACH_LANE(j) delta[j] += eps * w[t][j];
         }
@@ -293,14 +303,16 @@ KERNEL void k_gauss_low_rank(const struct k_gauss *g, struct k_gauss_lanes *l, i
 
 KERNEL void k_gauss_draw(const struct k_gauss *g, struct k_gauss_lanes *l, int64_t i, int64_t n)
 {
-    uint64_t blocks = k_gauss_blocks(g);
+    const uint64_t blocks = k_gauss_blocks(g);
+    const int classes = K_CLASSES(g->classes);
+    K_UNROLL
     for (int b = 0; b < (int)blocks; b++)
         if (k_gauss_wants(g, b))
             k_normals(l->eta + 4 * b, g->seed, g->step, g->stream,
                       (g->first + (uint64_t)i) * blocks + (uint64_t)b, blocks);
     for (int64_t j = 0; j < K_LANES; j++)
         l->mask[j] = j < n && g->mask ? (float)(g->mask[i + j] != 0) : 1.0f;
-    k_load(l->mean, g->mean + i * g->classes, g->classes, g->classes, n);
+    k_load(l->mean, g->mean + i * classes, classes, classes, n);
     k_gauss_diagonal(g, l, i, n);
     k_gauss_low_rank(g, l, i, n);
 }
@@ -309,32 +321,37 @@ KERNEL void k_gauss_draw(const struct k_gauss *g, struct k_gauss_lanes *l, int64
 KERNEL void k_gauss_sample(const struct k_gauss *g, const struct k_gauss_lanes *l, int s,
                            float (*z)[K_LANES])
 {
-    int pair = s < g->pairs ? s : s - g->pairs;
-    float sign = s < g->pairs ? 1.0f : -1.0f;
-    for (int c = 0; c < g->classes; c++) {
-        const float *mean = l->mean[c], *delta = l->delta[pair * g->classes + c];
+    const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
+    int pair = s < pairs ? s : s - pairs;
+    float sign = s < pairs ? 1.0f : -1.0f;
+    K_UNROLL
+    for (int c = 0; c < classes; c++) {
+        const float *mean = l->mean[c], *delta = l->delta[pair * classes + c];
         EACH_LANE(j) z[c][j] = mean[j] + sign * delta[j];
     }
 }
 
 /* The gradient of factor: channel (k,c) += m * sum_j eps(j,k) * odd(j,c). */
-KERNEL void k_gauss_add_low_rank(const struct k_gauss *g, float *factor,
+KERNEL void k_gauss_add_low_rank(const struct k_gauss *g, const struct k_gauss_grad *d,
                                  const struct k_gauss_lanes *l, int64_t i, int64_t n,
                                  float (*odd)[K_LANES])
 {
-    int classes = g->classes, channels = g->rank * classes;
+    const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
+    const int channels = K_RANK(g->rank) * classes;
     float w[K_TILE][K_LANES];
+    K_UNROLL
     for (int q = 0; q < channels; q++) {
         int k = q / classes, c = q % classes, t = q % K_TILE;
         EACH_LANE(j) w[t][j] = 0;
-        for (int p = 0; p < g->pairs; p++) {
+        K_UNROLL
+        for (int p = 0; p < pairs; p++) {
             float eps = g->eps[p][k];
             if (g->wanted >> p & 1)
                 EACH_LANE(j) w[t][j] += eps * odd[p * classes + c][j];
         }
         EACH_LANE(j) w[t][j] *= l->mask[j];
         if (t == K_TILE - 1 || q == channels - 1)
-            k_add_rows(factor + i * channels + q - t, w, t + 1, channels, n);
+            k_add_rows(d->factor + i * channels + q - t, w, t + 1, channels, n, d->fresh);
     }
 }
 
@@ -344,26 +361,29 @@ KERNEL void k_gauss_add_grad(const struct k_gauss *g, const struct k_gauss_grad 
                              const struct k_gauss_lanes *l, int64_t i, int64_t n,
                              float (*even)[K_LANES], float (*odd)[K_LANES])
 {
-    int classes = g->classes;
+    const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
     if (d->mean)
-        k_add_rows(d->mean + i * classes, even, classes, classes, n);
+        k_add_rows(d->mean + i * classes, even, classes, classes, n, d->fresh);
     if (d->factor)
-        k_gauss_add_low_rank(g, d->factor, l, i, n, odd);
+        k_gauss_add_low_rank(g, d, l, i, n, odd);
     if (!d->diag)
         return;
+    K_UNROLL
     for (int c = 0; c < classes; c++) { /* even has been used up: it takes the gradient of diag */
         EACH_LANE(j) even[c][j] = 0;
-        for (int p = 0; p < g->pairs; p++) {
+        K_UNROLL
+        for (int p = 0; p < pairs; p++) {
             if (g->wanted >> p & 1)
                 EACH_LANE(j) even[c][j] += l->eta[p * classes + c][j] * odd[p * classes + c][j];
         }
         EACH_LANE(j) even[c][j] *= l->slope[c][j];
     }
-    k_add_rows(d->diag + i * classes, even, classes, classes, n);
+    k_add_rows(d->diag + i * classes, even, classes, classes, n, d->fresh);
 }
 
 KERNEL void k_clear(float (*x)[K_LANES], int rows)
 {
+    K_UNROLL
     for (int r = 0; r < rows; r++)
         EACH_LANE(j) x[r][j] = 0;
 }
@@ -372,10 +392,12 @@ KERNEL void k_clear(float (*x)[K_LANES], int rows)
 KERNEL void k_gauss_take(const struct k_gauss *g, int s, float (*z)[K_LANES],
                          float (*even)[K_LANES], float (*odd)[K_LANES])
 {
-    int pair = s < g->pairs ? s : s - g->pairs;
-    float sign = s < g->pairs ? 1.0f : -1.0f;
-    for (int c = 0; c < g->classes; c++) {
-        float *to = odd[pair * g->classes + c];
+    const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
+    int pair = s < pairs ? s : s - pairs;
+    float sign = s < pairs ? 1.0f : -1.0f;
+    K_UNROLL
+    for (int c = 0; c < classes; c++) {
+        float *to = odd[pair * classes + c];
         EACH_LANE(j) {
             even[c][j] += z[c][j];
             to[j] += sign * z[c][j];
@@ -395,12 +417,14 @@ KERNEL void r_sample_nll_range(const struct r_sample_nll *k, int64_t i0, int64_t
     struct k_gauss_lanes l;
     float z[KERNEL_CLASSES][K_LANES], nll[K_LANES], total[K_LANES];
     int32_t y[K_LANES];
+    const int samples = 2 * K_PAIRS(k->g.pairs), classes = K_CLASSES(k->g.classes);
     EACH_CHUNK(i, n, i0, i1) {
         k_gauss_draw(&k->g, &l, i, n);
         k_load_labels(y, k->label + i, n);
-        for (int s = 0; s < 2 * k->g.pairs; s++) {
+        K_UNROLL
+        for (int s = 0; s < samples; s++) {
             k_gauss_sample(&k->g, &l, s, z);
-            k_nll(nll, z, total, k->g.classes, y);
+            k_nll(nll, z, total, classes, y);
             for (int64_t j = n; j < K_LANES; j++)
                 nll[j] = 0;
             k_add(sums, s, nll);
@@ -420,13 +444,14 @@ KERNEL void k_sample_nll_grad_range(const struct k_sample_nll_grad *k, int64_t i
     struct k_gauss_lanes l;
     float z[KERNEL_CLASSES][K_LANES], even[KERNEL_CLASSES][K_LANES], odd[GAUSS_ROWS][K_LANES];
     int32_t y[K_LANES];
-    const int classes = k->g.classes;
+    const int samples = 2 * K_PAIRS(k->g.pairs), classes = K_CLASSES(k->g.classes);
     EACH_CHUNK(i, n, i0, i1) {
         k_gauss_draw(&k->g, &l, i, n);
         k_load_labels(y, k->label + i, n);
         k_clear(even, classes);
-        k_clear(odd, k->g.pairs * classes);
-        for (int s = 0; s < 2 * k->g.pairs; s++) {
+        k_clear(odd, samples / 2 * classes);
+        K_UNROLL
+        for (int s = 0; s < samples; s++) {
             float omega = k->omega[s];
             if (omega == 0)
                 continue;
@@ -446,15 +471,29 @@ KERNEL void k_sample_nll_grad_range(const struct k_sample_nll_grad *k, int64_t i
 KERNEL void k_gauss_probs(const struct k_gauss *g, struct k_gauss_lanes *l, int64_t i, int64_t n,
                           float (*prob)[K_LANES])
 {
+    const int samples = 2 * K_PAIRS(g->pairs), classes = K_CLASSES(g->classes);
     k_gauss_draw(g, l, i, n);
-    for (int s = 0; s < 2 * g->pairs; s++) {
-        float(*p)[K_LANES] = prob + s * g->classes;
+    K_UNROLL
+    for (int s = 0; s < samples; s++) {
+        float(*p)[K_LANES] = prob + s * classes;
         k_gauss_sample(g, l, s, p);
-        k_softmax(p, g->classes);
-        for (int c = 0; n < K_LANES && c < g->classes; c++)
+        k_softmax(p, classes);
+        for (int c = 0; n < K_LANES && c < classes; c++)
             for (int64_t j = n; j < K_LANES; j++)
                 p[c][j] = 0;
     }
+}
+
+/* Sums `at` and on take x(a) x(b), a <= b, of rows `apart` apart; returns the next. */
+KERNEL int k_add_triangle(float *sums, int at, float (*x)[K_LANES], const int samples, const int apart)
+{
+    K_UNROLL
+    for (int a = 0; a < samples; a++) {
+        K_UNROLL
+        for (int b = a; b < samples; b++)
+            k_add_product(sums, at++, x[a * apart], x[b * apart]);
+    }
+    return at;
 }
 
 /* For every class c in [c0, c1), P and Q the samples of both networks: sums of P(i) Q(j) for all i,
@@ -467,21 +506,19 @@ KERNEL void r_gram_range(const struct r_gram *k, int64_t i0, int64_t i1, float *
 {
     struct k_gauss_lanes l;
     float p[2 * GAUSS_ROWS][K_LANES], q[2 * GAUSS_ROWS][K_LANES];
-    const int samples = 2 * k->p.pairs, classes = k->p.classes;
+    const int samples = 2 * K_PAIRS(k->p.pairs), classes = K_CLASSES(k->p.classes);
+    const int first = K_FIRST(k->c0), end = K_CLASSES(k->c1);
     EACH_CHUNK(i, n, i0, i1) {
         k_gauss_probs(&k->p, &l, i, n, p);
         k_gauss_probs(&k->q, &l, i, n, q);
         int at = 0;
-        for (int c = k->c0; c < k->c1; c++) {
-            for (int a = 0; a < samples; a++)
-                for (int b = 0; b < samples; b++)
-                    k_add_product(sums, at++, p[a * classes + c], q[b * classes + c]);
-            for (int a = 0; a < samples; a++)
-                for (int b = a; b < samples; b++)
-                    k_add_product(sums, at++, p[a * classes + c], p[b * classes + c]);
-            for (int a = 0; a < samples; a++)
-                for (int b = a; b < samples; b++)
-                    k_add_product(sums, at++, q[a * classes + c], q[b * classes + c]);
+        K_UNROLL
+        for (int c = first; c < end; c++) {
+            K_UNROLL
+            for (int ab = 0; ab < samples * samples; ab++)
+                k_add_product(sums, at++, p[ab / samples * classes + c], q[ab % samples * classes + c]);
+            at = k_add_triangle(sums, at, p + c, samples, classes);
+            at = k_add_triangle(sums, at, q + c, samples, classes);
         }
     }
 }
@@ -500,18 +537,21 @@ KERNEL void k_ged_grad_range(const struct k_ged_grad *k, int64_t i0, int64_t i1)
     float p[2 * GAUSS_ROWS][K_LANES], q[2 * GAUSS_ROWS][K_LANES];
     float z[KERNEL_CLASSES][K_LANES], even[KERNEL_CLASSES][K_LANES], odd[GAUSS_ROWS][K_LANES];
     float dot[K_LANES];
-    const int samples = 2 * k->p.pairs, classes = k->p.classes;
+    const int samples = 2 * K_PAIRS(k->p.pairs), classes = K_CLASSES(k->p.classes);
     EACH_CHUNK(i, n, i0, i1) {
         k_gauss_probs(&k->q, &l, i, n, q);
         k_gauss_probs(&k->p, &l, i, n, p); /* last: l is p's below */
         k_clear(even, classes);
-        k_clear(odd, k->p.pairs * classes);
+        k_clear(odd, samples / 2 * classes);
+        K_UNROLL
         for (int a = 0; a < samples; a++) {
             float(*own)[K_LANES] = p + a * classes;
             EACH_LANE(j) dot[j] = 0;
+            K_UNROLL
             for (int c = 0; c < classes; c++) {
-                const float *mix = k->mix + (int64_t)(c * samples + a) * 2 * samples;
-                float g[K_LANES] = {0};
+                float mix[4 * GAUSS_PAIRS], g[K_LANES] = {0};
+                k_read_row(mix, k->mix + (c * samples + a) * 2 * samples, 2 * samples);
+                K_UNROLL
                 for (int b = 0; b < samples; b++) {
                     const float *qb = q[b * classes + c], *pb = p[b * classes + c];
                     float to_q = mix[b], to_p = mix[samples + b];

@@ -33,6 +33,26 @@
 #define KERNEL static inline
 #endif
 
+/* One copy of the loops is made for the usual numbers alone (cuda/loops.cuh): there they are constants, loops
+ * over them are unrolled, arrays are registers, and rows of 2 or 16 numbers are read as vectors. */
+#ifdef KERNEL_USUAL
+enum { USUAL_CLASSES = 2, USUAL_PAIRS = 3, USUAL_RANK = 8 };
+#define K_CLASSES(n) USUAL_CLASSES
+#define K_FIRST(n) 0
+#define K_PAIRS(n) USUAL_PAIRS
+#define K_RANK(n) USUAL_RANK
+#else
+#define K_CLASSES(n) (n)
+#define K_FIRST(n) (n)
+#define K_PAIRS(n) (n)
+#define K_RANK(n) (n)
+#endif
+#if defined(KERNEL_USUAL) && defined(__CUDA_ARCH__)
+#define K_UNROLL _Pragma("unroll")
+#else
+#define K_UNROLL
+#endif
+
 /* Loop over the lanes, and over the chunks of a range: n is the number of lanes in use. K_SOME: true for
  * one lane of the chunk at least. */
 #define EACH_LANE(j) for (int j = 0; j < K_LANES; j++)
@@ -48,11 +68,14 @@ enum { K_LANES = 32, REDUCE_LANES = 16 }; /* 32: two 64-byte registers, which hi
          i += K_LANES, n = (i1) - i < K_LANES ? (i1) - i : K_LANES)
 #endif
 
-/* sums row s += x, REDUCE_LANES numbers; on a GPU the warp's numbers, in the order of a tree. */
+/* sums row s += x, REDUCE_LANES numbers; on a GPU the warp's numbers, in the order of a tree, or, in the copy
+ * for the usual numbers, a thread's own. */
 KERNEL void k_add_row(float *sums, int s, const float *x)
 {
     float *row = sums + (int64_t)s * REDUCE_LANES;
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && defined(KERNEL_USUAL)
+    row[0] += x[0];
+#elif defined(__CUDA_ARCH__)
     float sum = x[0];
     for (int apart = 16; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
@@ -236,6 +259,24 @@ KERNEL void k_random(uint32_t out[4][K_LANES], uint64_t seed, uint64_t step, uin
         _mm512_storeu_si512(out[2] + j, c2);
         _mm512_storeu_si512(out[3] + j, c3);
     }
+#elif defined(__CUDA_ARCH__)
+    uint32_t c0 = out[0][0], c1 = out[1][0], c2 = step0, c3 = tail, h0, h1;
+#define K_ROUND(i)                                                                                 \
+    h0 = __umulhi(K_MUL_A, c0);                                                                    \
+    h1 = __umulhi(K_MUL_B, c2);                                                                    \
+    c3 = h0 ^ c3 ^ K_KEY_1(i);                                                                     \
+    c1 = h1 ^ c1 ^ K_KEY_0(i);                                                                     \
+    h0 = K_MUL_A * c0;                                                                             \
+    h1 = K_MUL_B * c2;                                                                             \
+    c0 = c1;                                                                                       \
+    c2 = c3;                                                                                       \
+    c1 = h1;                                                                                       \
+    c3 = h0;
+    K_TEN_ROUNDS(K_ROUND)
+    out[0][0] = c0;
+    out[1][0] = c1;
+    out[2][0] = c2;
+    out[3][0] = c3;
 #else
     EACH_LANE(j) {
         uint32_t c0 = out[0][j], c1 = out[1][j], c2 = step0, c3 = tail;
@@ -282,6 +323,33 @@ KERNEL void k_normals(float out[4][K_LANES], uint64_t seed, uint64_t step, uint3
 
 enum { K_TILE = 16 }; /* channels brought over at once where there are many */
 
+/* t = row or row = t; 2 numbers, or up to 16 by fours. */
+KERNEL void k_read_row(float *t, const float *row, const int count)
+{
+#if defined(__CUDA_ARCH__) && defined(KERNEL_USUAL)
+    float2 v[K_TILE / 2];
+    for (int i = 0; i < count / 4; i++)
+        ((float4 *)v)[i] = ((const float4 *)row)[i];
+    if (count == 2)
+        v[0] = *(const float2 *)row;
+    memcpy(t, v, (size_t)count * sizeof *t);
+#else
+    memcpy(t, row, (size_t)count * sizeof *t);
+#endif
+}
+
+KERNEL void k_write_row(float *row, const float *t, const int count)
+{
+#if defined(__CUDA_ARCH__) && defined(KERNEL_USUAL)
+    for (int i = 0; i < count / 4; i++)
+        ((float4 *)row)[i] = make_float4(t[4 * i], t[4 * i + 1], t[4 * i + 2], t[4 * i + 3]);
+    if (count == 2)
+        *(float2 *)row = make_float2(t[0], t[1]);
+#else
+    memcpy(row, t, (size_t)count * sizeof *t);
+#endif
+}
+
 /* x[c][lane] = t[lane * width + c], and back: with a constant width, shuffles in registers. */
 KERNEL void k_split(float (*__restrict__ x)[K_LANES], const float *__restrict__ t, const int width)
 {
@@ -303,12 +371,14 @@ KERNEL void k_load(float (*x)[K_LANES], const float *row, int count, int64_t str
 {
     int c = 0;
     if (n == K_LANES && count == 2 && stride == 2) {
-        k_split(x, row, 2);
+        float t[2 * K_LANES];
+        k_read_row(t, row, 2 * K_LANES);
+        k_split(x, t, 2);
         return;
     }
     for (; n == K_LANES && c + K_TILE <= count; c += K_TILE) {
         float t[K_LANES * K_TILE];
-        EACH_LANE(j) memcpy(t + j * K_TILE, row + j * stride + c, K_TILE * sizeof *t);
+        EACH_LANE(j) k_read_row(t + j * K_TILE, row + j * stride + c, K_TILE);
         k_split(x + c, t, K_TILE);
     }
     for (; c < count; c++) {
@@ -319,26 +389,34 @@ KERNEL void k_load(float (*x)[K_LANES], const float *row, int count, int64_t str
     }
 }
 
-/* row[lane * stride + c] += x[c][lane] for n lanes. */
-KERNEL void k_add_rows(float *row, float (*x)[K_LANES], int count, int64_t stride, int64_t n)
+/* row[lane * stride + c] += x[c][lane] for n lanes; fresh: = instead. */
+KERNEL void k_add_rows(float *row, float (*x)[K_LANES], int count, int64_t stride, int64_t n, int fresh)
 {
     int c = 0;
-    float t[K_LANES * K_TILE];
+    float t[K_LANES * K_TILE], old[K_LANES * K_TILE];
     if (n == K_LANES && count == 2 && stride == 2) {
         k_join(t, x, 2);
-        for (int j = 0; j < 2 * K_LANES; j++)
-            row[j] += t[j];
+        if (!fresh)
+            k_read_row(old, row, 2 * K_LANES);
+        for (int j = 0; j < 2 * K_LANES && !fresh; j++)
+            t[j] = old[j] + t[j];
+        k_write_row(row, t, 2 * K_LANES);
         return;
     }
     for (; n == K_LANES && c + K_TILE <= count; c += K_TILE) {
         k_join(t, x + c, K_TILE);
-        EACH_LANE(j)
-            for (int a = 0; a < K_TILE; a++)
-                row[j * stride + c + a] += t[j * K_TILE + a];
+        EACH_LANE(j) {
+            float *to = row + j * stride + c, *own = t + j * K_TILE;
+            if (!fresh)
+                k_read_row(old, to, K_TILE);
+            for (int a = 0; a < K_TILE && !fresh; a++)
+                own[a] = old[a] + own[a];
+            k_write_row(to, own, K_TILE);
+        }
     }
     for (; c < count; c++)
         for (int64_t j = 0; j < n; j++)
-            row[j * stride + c] += x[c][j];
+            row[j * stride + c] = fresh ? x[c][j] : row[j * stride + c] + x[c][j];
 }
 
 #endif

@@ -22,21 +22,24 @@
 #define K_NORM_EPS 1e-5      /* PyTorch's defaults */
 #define K_NORM_MOMENTUM 0.1
 
-/* The factors m of one item: one block of random numbers for every channel. */
+/* The factors m: one block of random numbers for every item and channel. An index is a channel. */
 struct k_drop {
-    float *factor;
+    float *factor;              /* (items, c) */
     float p;
-    uint64_t seed, step, first; /* first: random index of channel 0 */
+    int items, c;
+    uint64_t seed, step, first, item; /* random index of channel 0 of the first item; from item to item */
     uint32_t stream;
 };
 KERNEL void k_drop_range(const struct k_drop *k, int64_t i0, int64_t i1)
 {
     uint32_t word[4][K_LANES];
     EACH_CHUNK(i, n, i0, i1) {
-        k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)i, 1);
-        for (int64_t j = 0; j < n; j++) {
-            float u = ((float)(int32_t)(word[0][j] >> 9) + 0.5f) * (1.0f / 8388608.0f);
-            k->factor[i + j] = u >= k->p ? 1.0f / (1.0f - k->p) : 0.0f;
+        for (int item = 0; item < k->items; item++) {
+            k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)item * k->item + (uint64_t)i, 1);
+            for (int64_t j = 0; j < n; j++) {
+                float u = ((float)(int32_t)(word[0][j] >> 9) + 0.5f) * (1.0f / 8388608.0f);
+                k->factor[(int64_t)item * k->c + i + j] = u >= k->p ? 1.0f / (1.0f - k->p) : 0.0f;
+            }
         }
     }
 }
@@ -94,7 +97,7 @@ KERNEL void k_norm_tables_range(const struct k_norm_tables *k, int64_t i0, int64
     }
 }
 
-/* Gradients of gamma and beta, added, and the tables p, q, r. gamma NULL: no norm. */
+/* Gradients of gamma and beta, and the tables p, q, r. gamma NULL: no norm. */
 struct k_norm_grads {
     const double *sums;                  /* of norm.h: (2, items, c) */
     const double *mean, *rstd;
@@ -102,6 +105,8 @@ struct k_norm_grads {
     const float *gamma, *factor;
     int items, c;
     float *dgamma, *dbeta;
+    int fresh;                           /* 1: they are set, not added to */
+    float *dbias;                        /* set to 0, if not NULL */
     float *p, *q, *r;                    /* (items, c) */
 };
 
@@ -125,8 +130,10 @@ KERNEL void k_norm_grads_range(const struct k_norm_grads *k, int64_t i0, int64_t
         double scale = 1.0, slope = 0, constant = 0, s1, s2;
         if (k->gamma) {
             k_norm_channel_sums(k, j, &s1, &s2);
-            k->dbeta[j] = (float)((double)k->dbeta[j] + s1);
-            k->dgamma[j] = (float)((double)k->dgamma[j] + s2);
+            k->dbeta[j] = (float)((k->fresh ? 0.0 : (double)k->dbeta[j]) + s1);
+            k->dgamma[j] = (float)((k->fresh ? 0.0 : (double)k->dgamma[j]) + s2);
+            if (k->dbias)
+                k->dbias[j] = 0.0f;
             scale = (double)k->gamma[j] * k->rstd[j];
             if (k->elements > 0) {
                 slope = -scale * k->rstd[j] * s2 / k->elements;

@@ -1,5 +1,7 @@
 /* kernels_predict.h - voxel loops of the sliding window. Part of kernels.h; see there for the form of a body.
  *
+ * A window is cut out of the planes of the scan that lie on the device, mirrored as asked.
+ *
  * Windows are added into a ring of planes, weighted towards their middle; when no later window reaches a
  * plane its sums are divided by the sum of weights, which is a product of three numbers because windows
  * stand on a grid and weights are products.
@@ -8,6 +10,30 @@
 #define FALX_KERNELS_PREDICT_H
 
 #include "device/kernels_loss.h"
+
+/* One window of a scan; zeros outside of it. */
+struct k_window_cut {
+    const float *scan;       /* (extent..., c) */
+    float *out;              /* (patch..., c) */
+    int c, extent[3];
+    int patch[3], first[3];  /* window's extent, and its place in the scan; it may reach beyond */
+    int flip[3];             /* 1: mirrored along this axis */
+};
+KERNEL void k_window_cut_range(const struct k_window_cut *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0, n; i < i1; i += n) { /* n voxels of a row of the window */
+        int64_t at[3] = {i / k->patch[2] / k->patch[1], i / k->patch[2] % k->patch[1], i % k->patch[2]};
+        n = k->patch[2] - at[2] < i1 - i ? k->patch[2] - at[2] : i1 - i;
+        int64_t z = k->first[0] + (k->flip[0] ? k->patch[0] - 1 - at[0] : at[0]);
+        int64_t y = k->first[1] + (k->flip[1] ? k->patch[1] - 1 - at[1] : at[1]);
+        int64_t x = k->first[2] + (k->flip[2] ? k->patch[2] - 1 - at[2] : at[2]), step = k->flip[2] ? -1 : 1;
+        int inside = z >= 0 && z < k->extent[0] && y >= 0 && y < k->extent[1];
+        const float *row = k->scan + (inside ? (z * k->extent[1] + y) * k->extent[2] * k->c : 0);
+        for (int64_t j = 0; j < n; j++, x += step)
+            for (int c = 0; c < k->c; c++)
+                k->out[(i + j) * k->c + c] = inside && x >= 0 && x < k->extent[2] ? row[x * k->c + c] : 0.0f;
+    }
+}
 
 /* Adds one window of c values a voxel, or their softmax, to the ring. */
 struct k_window_add {
@@ -126,6 +152,6 @@ KERNEL void k_window_spread_range(const struct k_window_spread *k, int64_t i0, i
     }
 }
 
-#define KERNELS_PREDICT(X) X(window_add) X(window_mean) X(window_label) X(window_spread)
+#define KERNELS_PREDICT(X) X(window_cut) X(window_add) X(window_mean) X(window_label) X(window_spread)
 
 #endif

@@ -33,9 +33,11 @@ struct aua {
     struct tensor trusted;       /* (U, d, h, w, 1) F32 0 or 1, by confidence; data NULL: all count */
     struct paste paste;          /* stage2_paste */
     struct tensor points_in;     /* (1, 1, 1, cap, 16) features of the sampled voxels */
-    int64_t *points, *points_dev;        /* (cap) host, and the same on the device */
-    uint8_t *point_label, *label_dev;    /* (cap) likewise */
-    uint8_t *item_label;         /* (d, h, w) host */
+    int64_t *points, *points_dev;        /* (L, cap) host, and the same on the device */
+    uint8_t *point_label, *label_dev;    /* (L, cap) likewise */
+    double *bcl;                 /* (L) the loss inside each labelled item */
+    int *n_points;               /* (L) of each labelled item; behind them they repeat up to cap */
+    uint8_t *near;               /* (d, h, w) host: which voxels lie at a boundary */
     struct prototypes *prototypes; /* a state of the checkpoint */
 };
 
@@ -53,7 +55,9 @@ static void aua_done(struct trainer *t)
     t->dev->ops->free(t->dev, a->label_dev);
     mem_free(a->points);
     mem_free(a->point_label);
-    mem_free(a->item_label);
+    mem_free(a->n_points);
+    mem_free(a->bcl);
+    mem_free(a->near);
     mem_free(a->prototypes);
     memset(a, 0, sizeof *a);
 }
@@ -85,16 +89,19 @@ static int contrast_begin(struct trainer *t, struct model *student, struct error
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
     size_t cap = (size_t)s->bcl_cap, voxels = (size_t)(s->patch[0] * s->patch[1] * s->patch[2]);
+    size_t items = (size_t)t->n_labeled;
     struct net_definition def = student->def;
     struct net_shape shape = {.n = 1, .d = 1, .h = 1, .w = (int)cap, .use = NET_TRAINING, .input_grad = 1};
     def.define = projection_define;
-    a->points = mem_alloc(e, cap, sizeof *a->points);
-    a->point_label = mem_alloc(e, cap, 1);
-    a->item_label = mem_alloc(e, voxels, 1);
-    if (!a->points || !a->point_label || !a->item_label)
+    a->points = mem_alloc(e, items * cap, sizeof *a->points);
+    a->point_label = mem_alloc(e, items * cap, 1);
+    a->n_points = mem_alloc(e, items, sizeof *a->n_points);
+    a->bcl = mem_alloc(e, items, sizeof *a->bcl);
+    a->near = mem_alloc(e, voxels, 1);
+    if (!a->points || !a->point_label || !a->n_points || !a->bcl || !a->near)
         return -1;
-    a->points_dev = t->dev->ops->alloc(t->dev, cap * sizeof *a->points);
-    a->label_dev = t->dev->ops->alloc(t->dev, cap);
+    a->points_dev = t->dev->ops->alloc(t->dev, items * cap * sizeof *a->points);
+    a->label_dev = t->dev->ops->alloc(t->dev, items * cap);
     if (!a->points_dev || !a->label_dev)
         return device_check(t->dev, e);
     a->points_in = (struct tensor){.type = VALUE_F32, .n = 1, .d = 1, .h = 1, .w = (int)cap, .c = 16};
@@ -136,63 +143,88 @@ static struct gaussian distribution(struct trainer *t, struct model *m, int numb
     return g;
 }
 
-static void distribution_gradients(struct gaussian *g, struct model *m, int first, int n)
+/* Where the gradients of items first .. first+n-1 go. set: the losses of a step set them, all items. */
+static void distribution_gradients(struct gaussian *g, struct model *m, int first, int n, int set)
 {
-    struct tensor mean = net_grad(m->net, "mean"), diag = net_grad(m->net, "log_cov_diag");
-    struct tensor factor = net_grad(m->net, "cov_factor");
-    g->dmean = tensor_items(&mean, first, n);
-    g->ddiag = tensor_items(&diag, first, n);
-    g->dfactor = tensor_items(&factor, first, n);
+    static const char *const names[] = {"mean", "log_cov_diag", "cov_factor"};
+    struct tensor *to[] = {&g->dmean, &g->ddiag, &g->dfactor};
+    for (int i = 0; i < 3; i++) {
+        struct tensor all = set ? net_grad_to_set(m->net, names[i]) : net_grad(m->net, names[i]);
+        *to[i] = tensor_items(&all, first, n);
+    }
+    g->fresh = set;
 }
 
-/* Contrast inside one labelled item; 0 if it has no boundary. Gradients go through the projection
- * head's weights now and into the features' gradient. */
-static double contrast_item(struct trainer *t, struct model *student, int item, double weight)
+/* The voxels that the contrast of this step compares. Work of the host, for which the device need not
+ * wait. */
+static void choose_points(struct trainer *t)
 {
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
-    const struct batch *b = t->batch;
-    int64_t voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2];
-    for (int64_t v = 0; v < voxels; v++)
-        a->item_label[v] = (uint8_t)b->label[item * voxels + v];
-    int count = boundary_points(a->points, a->item_label, b->dims, s->nb_rule, (int)s->bcl_cap,
-                                (uint64_t)s->seed, t->draw, (uint32_t)item);
+    const int *dims = t->batch->dims;
+    int64_t voxels = (int64_t)dims[0] * dims[1] * dims[2], cap = s->bcl_cap;
+    for (int item = 0; item < t->n_labeled; item++) {
+        const uint8_t *label = t->label_host + item * voxels;
+        int64_t *points = a->points + item * cap;
+        int count = boundary_points(points, a->near, t->dev->pool, label, dims, s->nb_rule, (int)cap,
+                                    (uint64_t)s->seed, t->draw, (uint32_t)item);
+        a->n_points[item] = count;
+        for (int i = 0; i < count; i++)
+            a->point_label[item * cap + i] = label[points[i]];
+        for (int64_t i = count; i < cap && count > 0; i++)
+            points[i] = points[i - count];
+    }
+    t->dev->ops->upload(t->dev, a->points_dev, a->points,
+                        (size_t)(t->n_labeled * cap) * sizeof *a->points);
+    t->dev->ops->upload(t->dev, a->label_dev, a->point_label, (size_t)(t->n_labeled * cap));
+}
+
+/* Contrast inside one labelled item, its value when the losses are settled; 0 if it has no boundary.
+ * Gradients go through the projection head's weights now and into the features' gradient. */
+static void contrast_item(struct trainer *t, struct model *student, int item, double weight, double *value)
+{
+    struct aua *a = t->method_state;
+    const struct settings *s = t->set;
+    int count = a->n_points[item], cap = (int)s->bcl_cap;
+    const int64_t *points = a->points_dev + (int64_t)item * cap;
+    *value = 0;
     if (count == 0)
-        return 0.0;
-    for (int i = 0; i < count; i++)
-        a->point_label[i] = a->item_label[a->points[i]];
-    /* The little network has room for bcl_cap voxels: those that remain repeat the first ones. */
-    for (int i = count; i < (int)s->bcl_cap; i++)
-        a->points[i] = a->points[i - count];
-    t->dev->ops->upload(t->dev, a->points_dev, a->points, (size_t)s->bcl_cap * sizeof *a->points);
-    t->dev->ops->upload(t->dev, a->label_dev, a->point_label, (size_t)count);
+        return;
     struct tensor all = net_value(student->net, "features"), features = tensor_items(&all, item, 1);
-    gather_rows(t->dev, a->points_in.data, &features, a->points_dev, (int)s->bcl_cap);
+    gather_rows(t->dev, a->points_in.data, &features, points, cap);
     struct net_pass pass = {.mode = s->head_norm ? NET_TRAIN : NET_EVAL};
     net_forward(a->projection, &a->points_in, &pass);
     struct tensor g = net_value(a->projection, "projection"), dg = net_grad(a->projection, "projection");
-    double value = loss_contrast(t->dev, a->scratch, g.data, a->label_dev, count, g.c, s->bcl_tau,
-                                 s->bcl_layout, s->bcl_reduce, weight, dg.data);
+    ask_contrast(a->scratch, g.data, a->label_dev + (int64_t)item * cap, count, g.c, s->bcl_tau,
+                 s->bcl_layout, s->bcl_reduce, weight, dg.data, value);
     net_backward(a->projection);
     struct tensor dall = net_grad(student->net, "features"), df = tensor_items(&dall, item, 1);
     struct tensor dpoints = net_input_grad(a->projection);
     /* Through the statistics of head_norm the repeats have gradients, too: a round of them at a time. */
-    for (int i = 0; i < (s->head_norm ? (int)s->bcl_cap : count); i += count)
-        scatter_rows(t->dev, &df, (const float *)dpoints.data + (int64_t)i * dpoints.c, a->points_dev + i,
-                     i + count < (int)s->bcl_cap ? count : (int)s->bcl_cap - i);
-    return value;
+    for (int i = 0; i < (s->head_norm ? cap : count); i += count)
+        scatter_rows(t->dev, &df, (const float *)dpoints.data + (int64_t)i * dpoints.c, points + i,
+                     i + count < cap ? count : cap - i);
 }
 
-/* Mean over the labelled items that have a boundary. */
-static double contrast(struct trainer *t, struct model *student, double weight)
+/* Inside every labelled item; returns how many have a boundary, over which the mean is taken. */
+static int contrast(struct trainer *t, struct model *student, double weight)
 {
     struct aua *a = t->method_state;
     int with = 0;
     for (int i = 0; i < t->n_labeled; i++)
         with += part_has_boundary(t, i);
+    choose_points(t);
+    for (int i = 0; i < t->n_labeled; i++)
+        contrast_item(t, student, i, with ? weight / with : 0.0, &a->bcl[i]);
+    return with;
+}
+
+static double contrast_mean(const struct trainer *t, int with)
+{
+    const struct aua *a = t->method_state;
     double sum = 0.0;
-    for (int i = 0; i < t->n_labeled && a->projection; i++)
-        sum += contrast_item(t, student, i, with ? weight / with : 0.0);
+    for (int i = 0; i < t->n_labeled && with; i++)
+        sum += a->bcl[i];
     return with ? sum / with : 0.0;
 }
 
@@ -214,23 +246,24 @@ static void stage1_gradients(struct trainer *t)
     struct gaussian known = distribution(t, student, 0, 0, l);
     struct gaussian open = distribution(t, student, 0, l, u);
     struct gaussian other = distribution(t, teacher, 1, 0, u);
-    distribution_gradients(&known, student, 0, l);
-    distribution_gradients(&open, student, l, u);
+    distribution_gradients(&known, student, 0, l, 1);
+    distribution_gradients(&open, student, l, u, 1);
     if (t->mask.data) {
         known.mask = tensor_items(&t->mask, 0, l);
         open.mask = other.mask = tensor_items(&t->mask, l, u);
     }
     struct tensor label = tensor_items(&t->label, 0, l);
-    double half = s->sup_dice ? 0.5 : 1.0;
-    double mc = loss_mc_likelihood(t->dev, a->scratch, &known, &label, samples, half);
-    double dice = s->sup_dice ? loss_dice(t->dev, a->scratch, &known.mean, &label, half, &known.dmean)
-                              : 0.0;
-    double bcl = s->lambda_c > 0 ? contrast(t, student, s->lambda_c) : 0.0;
+    double half = s->sup_dice ? 0.5 : 1.0, mc, dice = 0.0, ged;
     double w = ramp_weight(s->consistency, t->step, t->steps, s->ramp == RAMP_CONTINUOUS);
-    double ged = loss_ged(t->dev, a->scratch, &open, &other, samples, s->ged_metric == GED_JOINT, w);
+    ask_mc_likelihood(a->scratch, &known, &label, samples, half, &mc);
+    if (s->sup_dice)
+        ask_dice(a->scratch, &known.mean, &label, half, &known.dmean, &dice);
+    int with = s->lambda_c > 0 ? contrast(t, student, s->lambda_c) : 0;
+    ask_ged(a->scratch, &open, &other, samples, s->ged_metric == GED_JOINT, w, &ged);
+    loss_settle(a->scratch);
     net_backward(student->net);
 
-    double supervised = half * (mc + dice);
+    double supervised = half * (mc + dice), bcl = contrast_mean(t, with);
     note(t, "loss", supervised + s->lambda_c * bcl + w * ged);
     note(t, "supervised", supervised);
     note(t, "likelihood", mc);
@@ -402,7 +435,7 @@ static void stage2_gradients(struct trainer *t)
     double mc = 0.0;
     if (s->stage2_cov) {
         struct gaussian g = distribution(t, m, 0, 0, l);
-        distribution_gradients(&g, m, 0, l);
+        distribution_gradients(&g, m, 0, l, 0);
         g.mask = t->mask.data ? tensor_items(&t->mask, 0, l) : none;
         mc = loss_mc_likelihood(t->dev, a->scratch, &g, &label, (int)s->mc_samples, 1.0);
     }

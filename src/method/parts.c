@@ -49,13 +49,10 @@ void part_free(struct trainer *t, struct tensor *x)
 
 int part_has_boundary(const struct trainer *t, int item)
 {
-    const struct batch *b = t->batch;
-    int64_t voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2];
-    const label_t *label = b->label + item * voxels;
-    for (int64_t v = 1; v < voxels; v++)
-        if (label[v] != label[0])
-            return 1;
-    return 0;
+    const int *dims = t->batch->dims;
+    int64_t voxels = (int64_t)dims[0] * dims[1] * dims[2];
+    const uint8_t *label = t->label_host + item * voxels;
+    return memcmp(label, label + 1, (size_t)voxels - 1) != 0;
 }
 
 void part_average(struct trainer *t, const char *teacher, const char *student)

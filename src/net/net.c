@@ -164,18 +164,20 @@ static int gradient_of(struct net *n, int layer, struct conv_grad *out)
     return from_view;
 }
 
-static float *grad_of(struct net *n, int param)
+float *net_touched_grad(struct net *n, int param)
 {
+    n->params->touched[param] = 1;
     return n->params->grad + n->params->list[param].offset;
 }
 
-float *net_started_grad(struct net *n, int param)
+/* The gradient of a bias, to be added to: zeros if it is the first since the last update. */
+static float *started_grad(struct net *n, int param)
 {
-    struct params *p = n->params;
-    if (!p->touched[param])
-        n->dev->ops->zero(n->dev, grad_of(n, param), (size_t)p->list[param].count * sizeof(float));
-    p->touched[param] = 1;
-    return grad_of(n, param);
+    int first = !n->params->touched[param];
+    float *grad = net_touched_grad(n, param);
+    if (first)
+        n->dev->ops->zero(n->dev, grad, (size_t)n->params->list[param].count * sizeof(float));
+    return grad;
 }
 
 /* Whether writing dx of layer i also makes the sums of the layer before it, whose turn is next. */
@@ -208,17 +210,11 @@ static void backward_layer(struct net *n, int i)
         dx = net_slot_tensor(n, s);
         n->slots[s].written = 1;
     }
-    float *dbias = net_started_grad(n, l->bias);
-    if (l->norm) {
-        net_started_grad(n, l->gamma);
-        net_started_grad(n, l->beta);
-    }
-    if (l->norm && n->mode == NET_TRAIN)
-        dbias = NULL; /* batch statistics take the bias out: its gradient is exactly 0 */
+    /* batch statistics take the bias out: its gradient is exactly 0, and norm_backward set it */
+    float *dbias = l->norm && n->mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
     add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
-    n->params->touched[l->weight] = 1;
     int with_sums = sums_before(n, i, &sums);
-    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, grad_of(n, l->weight), dbias,
+    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, net_touched_grad(n, l->weight), dbias,
                                with_sums ? &sums : NULL);
     n->sums_of = with_sums ? i - 1 : -1;
 }
@@ -258,14 +254,20 @@ struct tensor net_value(const struct net *n, const char *output)
     return net_layer_tensor(n, n->graph.output_layer[find_output(n, output)]);
 }
 
-struct tensor net_grad(struct net *n, const char *output)
+struct tensor net_grad_to_set(struct net *n, const char *output)
 {
     int k = find_output(n, output);
     CHECK(n->shape.use == NET_TRAINING);
-    struct tensor t = out_grad_tensor(n, n->graph.output_layer[k]);
-    if (!n->asked[k])
-        n->dev->ops->zero(n->dev, t.data, (size_t)tensor_count(&t) * sizeof(float));
     n->asked[k] = 1;
+    return out_grad_tensor(n, n->graph.output_layer[k]);
+}
+
+struct tensor net_grad(struct net *n, const char *output)
+{
+    int fresh = !n->asked[find_output(n, output)];
+    struct tensor t = net_grad_to_set(n, output);
+    if (fresh)
+        n->dev->ops->zero(n->dev, t.data, (size_t)tensor_count(&t) * sizeof(float));
     return t;
 }
 

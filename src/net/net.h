@@ -88,6 +88,8 @@ void net_backward(struct net *n);
 struct tensor net_value(const struct net *n, const char *output);
 /* Its gradient, float32, zeroed at the first call after net_forward; asking for it makes it count. */
 struct tensor net_grad(struct net *n, const char *output);
+/* The same without zeros, for callers who set all of it. */
+struct tensor net_grad_to_set(struct net *n, const char *output);
 struct tensor net_input_grad(const struct net *n);
 
 #endif

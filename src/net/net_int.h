@@ -135,8 +135,8 @@ float *net_param(const struct net *n, int param); /* its values, of params->list
 /* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
  * the running statistics are moved. */
 void norm_tables(struct net *n, int layer, const struct net_pass *pass);
-/* The gradient of a bias, gamma or beta, to be added to: zeros if it is the first since the last update. */
-float *net_started_grad(struct net *n, int param);
+/* The gradient of a parameter, which counts from now on. */
+float *net_touched_grad(struct net *n, int param);
 /* Gradients of gamma and beta, and p, q, r, from the gradient of the view. */
 void norm_backward(struct net *n, int layer, const struct tensor *g);
 

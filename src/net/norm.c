@@ -8,10 +8,9 @@
 static void draw_dropout(struct net *n, int layer, const struct net_pass *pass)
 {
     const struct layer *l = &n->graph.layers[layer];
-    for (int i = 0; i < n->items; i++)
-        RUN(n->dev, drop, l->c_out, .factor = n->run[layer].drop + (int64_t)i * l->c_out,
-            .p = n->graph.values[l->view].dropout, .seed = pass->seed, .step = pass->step,
-            .first = ((uint64_t)layer << 48) | ((uint64_t)i << 24), .stream = pass->stream);
+    RUN(n->dev, drop, l->c_out, .factor = n->run[layer].drop, .p = n->graph.values[l->view].dropout,
+        .items = n->items, .c = l->c_out, .seed = pass->seed, .step = pass->step,
+        .first = (uint64_t)layer << 48, .item = (uint64_t)1 << 24, .stream = pass->stream);
 }
 
 void norm_tables(struct net *n, int layer, const struct net_pass *pass)
@@ -53,8 +52,11 @@ void norm_backward(struct net *n, int layer, const struct tensor *g)
         k.rstd = r->rstd;
         k.elements = n->mode == NET_TRAIN ? (double)tensor_voxels(g) : 0;
         k.gamma = net_param(n, l->gamma);
-        k.dgamma = net_started_grad(n, l->gamma);
-        k.dbeta = net_started_grad(n, l->beta);
+        k.fresh = !n->params->touched[l->gamma];
+        k.dgamma = net_touched_grad(n, l->gamma);
+        k.dbeta = net_touched_grad(n, l->beta);
+        if (n->mode == NET_TRAIN && !n->params->touched[l->bias])
+            k.dbias = net_touched_grad(n, l->bias);
     }
     n->dev->ops->map(n->dev, KERNEL_norm_grads, &k, l->c_out);
 }

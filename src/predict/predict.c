@@ -1,6 +1,7 @@
 /* predict.c - the sliding window. See predict.h.
  *
- *     windows of one layer (same first plane) -> batches -> network -> ring of patch[0] planes
+ *     planes of one layer of windows (same first plane) -> device -> windows, in batches -> network
+ *     -> ring of patch[0] planes
  *     next layer starts at plane z: planes below z are closed: divided, labelled, stored, emptied
  *
  *           z ->  |== layer 0 ==|
@@ -39,8 +40,7 @@ struct predictor {
     struct predict_model model[2]; /* mask, uncertainty; params NULL: none */
     struct net *net[2];
     int channels, classes;
-    float *window;       /* (batch, patch..., channels) host */
-    struct tensor input; /* the same on the device */
+    struct tensor input; /* (batch, patch..., channels) */
     float *weight[3], *weight_dev[3];
 };
 
@@ -51,6 +51,8 @@ struct walk {
     const float *image;
     int dims[3], padded[3], left[3]; /* of the scan; at least the patch; zeros before it */
     int n[3];                        /* windows along each axis */
+    float *slab;                     /* device: the planes of the scan that a layer of windows sees ... */
+    int slab_first, slab_planes;     /* ... which */
     float *total[3], *total_dev[3];  /* sums of weights along each axis */
     struct gathered part[4];         /* probabilities; mean, log_cov_diag, cov_factor */
     int n_parts;
@@ -91,9 +93,11 @@ static int make_weights(struct predictor *p, struct error *e)
     return 0;
 }
 
-static void choose_defaults(struct predict_options *o)
+/* A processor is busy with one large window, a GPU with several. */
+static void choose_defaults(struct predict_options *o, const struct device *dev)
 {
-    int64_t voxels = (int64_t)o->patch[0] * o->patch[1] * o->patch[2], fit = 96 * 96 * 96 / voxels;
+    int64_t room = strcmp(dev->ops->name, "cpu") == 0 ? 96 * 96 * 96 : 1 << 24;
+    int64_t voxels = (int64_t)o->patch[0] * o->patch[1] * o->patch[2], fit = room / voxels;
     for (int a = 0; a < 3; a++)
         if (o->stride[a] <= 0)
             o->stride[a] = o->patch[a] / 2;
@@ -137,7 +141,7 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
         return -1;
     p->dev = dev;
     p->o = *o;
-    choose_defaults(&p->o);
+    choose_defaults(&p->o, dev);
     p->model[0] = *mask;
     if (uncertainty)
         p->model[1] = *uncertainty;
@@ -154,9 +158,8 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
     p->input = (struct tensor){.type = VALUE_F32, .n = p->o.batch, .d = patch[0], .h = patch[1],
                                .w = patch[2], .c = p->channels};
     size_t bytes = (size_t)tensor_count(&p->input) * sizeof(float);
-    p->window = mem_alloc(e, bytes, 1);
     p->input.data = dev->ops->alloc(dev, bytes);
-    if (!p->window || device_check(dev, e) < 0 || make_weights(p, e) < 0)
+    if (device_check(dev, e) < 0 || make_weights(p, e) < 0)
         goto failed;
     *out = p;
     return 0;
@@ -171,7 +174,6 @@ void predictor_free(struct predictor *p)
         return;
     net_free(p->net[0]);
     net_free(p->net[1]);
-    mem_free(p->window);
     p->dev->ops->free(p->dev, p->input.data);
     for (int a = 0; a < 3; a++) {
         mem_free(p->weight[a]);
@@ -195,6 +197,7 @@ static void walk_end(struct walk *w)
         ops->free(w->p->dev, w->map[a]);
     }
     ops->free(w->p->dev, w->label);
+    ops->free(w->p->dev, w->slab);
     mem_free(w->row);
 }
 
@@ -253,6 +256,16 @@ static int make_parts(struct walk *w, struct error *e)
     return add_part(w, p->net[1], "cov_factor", rank * c, 0, e);
 }
 
+static int make_slab(struct walk *w, struct error *e)
+{
+    size_t plane = (size_t)w->dims[1] * (size_t)w->dims[2], bytes;
+    int planes = w->dims[0] < w->p->o.patch[0] ? w->dims[0] : w->p->o.patch[0];
+    if (size_mul(&bytes, plane * (size_t)planes, (size_t)w->p->channels * sizeof(float)) < 0)
+        return fail(e, ERR_MEMORY, NULL, "scan too large for its windows");
+    w->slab = w->p->dev->ops->alloc(w->p->dev, bytes);
+    return w->slab ? 0 : device_check(w->p->dev, e);
+}
+
 static int make_output(struct walk *w, struct error *e)
 {
     struct predictor *p = w->p;
@@ -275,25 +288,28 @@ static int make_output(struct walk *w, struct error *e)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* Copies one window, mirrored as asked, into slot i of the batch; zeros outside of the scan. */
+/* The planes that windows starting at plane z see. */
+static void load_slab(struct walk *w, int z)
+{
+    struct device *dev = w->p->dev;
+    int first = z - w->left[0], end = first + w->p->o.patch[0];
+    size_t plane = (size_t)w->dims[1] * (size_t)w->dims[2] * (size_t)w->p->channels;
+    w->slab_first = first > 0 ? first : 0;
+    w->slab_planes = (end < w->dims[0] ? end : w->dims[0]) - w->slab_first;
+    dev->ops->upload(dev, w->slab, w->image + (size_t)w->slab_first * plane,
+                     (size_t)w->slab_planes * plane * sizeof(float));
+}
+
+/* One window, mirrored as asked, into slot i of the batch. */
 static void cut_window(struct walk *w, int i, const int first[3], const int flip[3])
 {
     struct predictor *p = w->p;
     const int *patch = p->o.patch;
-    int64_t c = p->channels;
-    float *to = p->window + (int64_t)i * patch[0] * patch[1] * patch[2] * c;
-    for (int z = 0; z < patch[0]; z++)
-        for (int y = 0; y < patch[1]; y++, to += patch[2] * c) {
-            int sz = first[0] - w->left[0] + (flip[0] ? patch[0] - 1 - z : z);
-            int sy = first[1] - w->left[1] + (flip[1] ? patch[1] - 1 - y : y);
-            int sx = first[2] - w->left[2], in = sz >= 0 && sz < w->dims[0] && sy >= 0 && sy < w->dims[1];
-            const float *row = in ? w->image + ((int64_t)sz * w->dims[1] + sy) * w->dims[2] * c : NULL;
-            for (int x = 0; x < patch[2]; x++) {
-                int from = sx + (flip[2] ? patch[2] - 1 - x : x);
-                for (int64_t t = 0; t < c; t++)
-                    to[x * c + t] = row && from >= 0 && from < w->dims[2] ? row[from * c + t] : 0.0f;
-            }
-        }
+    struct tensor to = tensor_items(&p->input, i, 1);
+    RUN(p->dev, window_cut, tensor_voxels(&to), .scan = w->slab, .out = to.data, .c = p->channels,
+        .extent = {w->slab_planes, w->dims[1], w->dims[2]}, .patch = {patch[0], patch[1], patch[2]},
+        .first = {first[0] - w->left[0] - w->slab_first, first[1] - w->left[1], first[2] - w->left[2]},
+        .flip = {flip[0], flip[1], flip[2]});
 }
 
 struct slot {
@@ -307,7 +323,6 @@ static void run_windows(struct walk *w, const struct slot *slots, int n)
     const int *patch = p->o.patch;
     struct tensor x = tensor_items(&p->input, 0, n);
     struct net_pass pass = {.mode = NET_EVAL};
-    p->dev->ops->upload(p->dev, x.data, p->window, (size_t)tensor_count(&x) * sizeof(float));
     for (int i = 0; i < 2; i++)
         if (p->net[i] && (i == 0 || p->net[1] != p->net[0]))
             net_forward(p->net[i], &x, &pass);
@@ -348,6 +363,7 @@ static int run_layer(struct walk *w, int z, struct error *e)
     struct slot slots[64];
     int n = 0, images = mirror_images(p->o.mirrors), batch = p->o.batch < 64 ? p->o.batch : 64;
     int total = w->n[1] * w->n[2] * images;
+    load_slab(w, z);
     for (int k = 0; k < total; k++) {
         int image = k % images, y = k / images / w->n[2], x = k / images % w->n[2];
         struct slot *s = &slots[n];
@@ -471,7 +487,7 @@ int predict_array(struct prediction *out, struct predictor *p, const float *imag
     struct walk w = {.p = p, .out = out, .image = image};
     int result = -1;
     memset(out, 0, sizeof *out);
-    if (lay_grid(&w, dims, e) < 0 || make_parts(&w, e) < 0 || make_output(&w, e) < 0)
+    if (lay_grid(&w, dims, e) < 0 || make_slab(&w, e) < 0 || make_parts(&w, e) < 0 || make_output(&w, e) < 0)
         goto out;
     for (int k = 0; k < w.n[0]; k++) {
         close_planes(&w, window_start(&w, 0, k));

@@ -162,6 +162,17 @@ static void start_threads(struct sampler *s)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* Waits for the batch of a step that is in the ring or next to be filled. The lock is held. */
+static const struct batch *wait_for(struct sampler *s, uint64_t step)
+{
+    int place = (int)(step % (uint64_t)s->o.depth);
+    while (s->fill <= step || s->done[place] < s->ring[place].n) {
+        if (s->n_started == 0) work_once(s, &s->worker[0]);
+        else pthread_cond_wait(&s->ready, &s->lock);
+    }
+    return &s->ring[place];
+}
+
 const struct batch *sampler_next(struct sampler *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -170,12 +181,15 @@ const struct batch *sampler_next(struct sampler *s)
         pthread_cond_broadcast(&s->work);
     }
     s->lent = 1;
-    int place = (int)(s->held % (uint64_t)s->o.depth);
-    struct batch *b = &s->ring[place];
-    while (s->fill <= s->held || s->done[place] < b->n) {
-        if (s->n_started == 0) work_once(s, &s->worker[0]);
-        else pthread_cond_wait(&s->ready, &s->lock);
-    }
+    const struct batch *b = wait_for(s, s->held);
+    pthread_mutex_unlock(&s->lock);
+    return b;
+}
+
+const struct batch *sampler_peek(struct sampler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct batch *b = wait_for(s, s->held + (uint64_t)s->lent);
     pthread_mutex_unlock(&s->lock);
     return b;
 }

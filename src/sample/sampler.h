@@ -68,6 +68,9 @@ void sampler_free(struct sampler *s); /* ends its threads; NULL is fine */
 
 /* The batch of the next step; waits for it if need be. Borrowed until the next call on s. */
 const struct batch *sampler_next(struct sampler *s);
+/* The batch that sampler_next will give, already; waits for it if need be. Stays borrowed while it is that
+ * call's result. */
+const struct batch *sampler_peek(struct sampler *s);
 /* The next batch will be that of `step`. Takes back the borrowed batch. */
 void sampler_seek(struct sampler *s, uint64_t step);
 

@@ -2,7 +2,15 @@
  *
  * Every phase has its own sequence of batches: the same sampler with another seed. What the tensors
  * hold depends on settings, phase and step alone.
+ *
+ * A device that copies beside its work (device.h) gets the next batch while it is busy with this one, into
+ * the other of two sets of tensors:
+ *
+ *     step t     work on set 0    | ahead: batch t+1 -> set 1
+ *     step t+1   work on set 1    | ahead: batch t+2 -> set 0, which step t has left
  */
+#include <string.h>
+
 #include "train/train_int.h"
 
 /* The golden ratio in 64 bits: seeds of phases that share no bits. Phase 0 has the run's own. */
@@ -31,6 +39,15 @@ int train_mirrors(const struct settings *s)
     for (int a = 0; a < 3; a++)
         mirrors |= (o->mirror_p[a] > 0) << a;
     return mirrors;
+}
+
+int train_sampler_threads(const struct device *dev)
+{
+    enum { MOST = 6 }; /* two hundred steps a second of small patches want no more */
+    int spare = pool_threads(dev->pool) - 1;
+    if (strcmp(dev->ops->name, "cpu") == 0)
+        return 1;
+    return spare < 1 ? 1 : spare > MOST ? MOST : spare;
 }
 
 int batches_sample(struct trainer *t, struct error *e)
@@ -62,44 +79,93 @@ static int make_tensor(struct trainer *t, struct tensor *x, int c, enum value_ty
     return device_check(t->dev, e);
 }
 
+static int make_staged(struct trainer *t, struct staged *s, struct error *e)
+{
+    if (make_tensor(t, &s->image, t->store->channels, VALUE_F32, e) < 0 ||
+        make_tensor(t, &s->label, 1, VALUE_U8, e) < 0 ||
+        (t->store->has_mask && make_tensor(t, &s->mask, 1, VALUE_U8, e) < 0))
+        return -1;
+    s->bytes = mem_alloc(e, (size_t)tensor_count(&s->label), 1);
+    return s->bytes ? 0 : -1;
+}
+
+/* What methods see. */
+static void show(struct trainer *t, const struct staged *s)
+{
+    t->image = s->image;
+    t->label = s->label;
+    t->mask = s->mask;
+    t->label_host = s->bytes;
+}
+
 int batches_begin(struct trainer *t, struct error *e)
 {
+    struct train_private *own = t->own;
     t->n_labeled = (int)t->set->labeled_batch;
     t->n_unlabeled =
         trainer_phase(t)->batch.labeled_only ? 0 : (int)(t->set->batch - t->set->labeled_batch);
-    if (make_tensor(t, &t->image, t->store->channels, VALUE_F32, e) < 0 ||
-        make_tensor(t, &t->label, 1, VALUE_U8, e) < 0)
-        return -1;
-    if (t->store->has_mask && make_tensor(t, &t->mask, 1, VALUE_U8, e) < 0)
-        return -1;
-    t->own->label = mem_alloc(e, (size_t)tensor_count(&t->label), 1);
-    return t->own->label ? 0 : -1;
+    own->now = 0;
+    for (int i = 0; i < (t->dev->ops->upload_ahead ? 2 : 1); i++)
+        if (make_staged(t, &own->staged[i], e) < 0)
+            return -1;
+    show(t, &own->staged[0]);
+    return 0;
+}
+
+typedef void upload_function(struct device *dev, void *to, const void *from_host, size_t bytes);
+
+static void fill(struct trainer *t, struct staged *s, const struct batch *b, upload_function *upload)
+{
+    size_t voxels = (size_t)tensor_count(&s->label);
+    uint8_t *restrict bytes = s->bytes;
+    const label_t *label = b->label;
+    for (size_t i = 0; i < voxels; i++)
+        bytes[i] = (uint8_t)label[i];
+    upload(t->dev, s->image.data, b->image, (size_t)tensor_count(&s->image) * sizeof(float));
+    upload(t->dev, s->label.data, bytes, voxels);
+    if (s->mask.data)
+        upload(t->dev, s->mask.data, b->mask, voxels);
+    s->step = b->step;
 }
 
 void batches_next(struct trainer *t)
 {
-    const struct batch *b = sampler_next(t->own->sampler);
-    struct device *dev = t->dev;
-    size_t voxels = (size_t)tensor_count(&t->label);
-    t->batch = b;
-    for (size_t i = 0; i < voxels; i++)
-        t->own->label[i] = (uint8_t)b->label[i];
-    dev->ops->upload(dev, t->image.data, b->image, (size_t)tensor_count(&t->image) * sizeof(float));
-    dev->ops->upload(dev, t->label.data, t->own->label, voxels);
-    if (t->mask.data)
-        dev->ops->upload(dev, t->mask.data, b->mask, voxels);
+    struct train_private *own = t->own;
+    const struct device_ops *ops = t->dev->ops;
+    struct staged *other = &own->staged[!own->now];
+    t->batch = sampler_next(own->sampler);
+    if (other->full && other->step == t->batch->step)
+        own->now = !own->now;
+    else
+        fill(t, &own->staged[own->now], t->batch, ops->upload);
+    if (ops->arrive)
+        ops->arrive(t->dev);
+    other->full = 0;
+    show(t, &own->staged[own->now]);
+}
+
+void batches_ahead(struct trainer *t)
+{
+    struct train_private *own = t->own;
+    struct staged *other = &own->staged[!own->now];
+    if (!t->dev->ops->upload_ahead || other->full || t->step + 1 == t->steps)
+        return;
+    fill(t, other, sampler_peek(own->sampler), t->dev->ops->upload_ahead);
+    other->full = 1;
 }
 
 void batches_end(struct trainer *t)
 {
-    struct tensor *all[] = {&t->image, &t->label, &t->mask};
-    for (int i = 0; i < 3; i++) {
-        t->dev->ops->free(t->dev, all[i]->data);
-        all[i]->data = NULL;
+    for (int k = 0; k < 2; k++) {
+        struct staged *s = &t->own->staged[k];
+        struct tensor *all[] = {&s->image, &s->label, &s->mask};
+        for (int i = 0; i < 3; i++)
+            t->dev->ops->free(t->dev, all[i]->data);
+        mem_free(s->bytes);
+        memset(s, 0, sizeof *s);
     }
+    show(t, &t->own->staged[0]);
     sampler_free(t->own->sampler);
     t->own->sampler = NULL;
-    mem_free(t->own->label);
-    t->own->label = NULL;
     t->batch = NULL;
 }

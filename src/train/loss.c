@@ -2,7 +2,8 @@
  *
  * Each loss is two passes over the voxels (kernels_loss.h): sums, from which the host makes the
  * value and a few coefficients in double, then the gradient. Logits are read twice, softmax is made
- * twice, nothing of the size of the logits is stored.
+ * twice, nothing of the size of the logits is stored. Between the two the host waits for the device, so
+ * several losses make their first passes one after the other and wait once (loss_scratch.h).
  *
  *     CE   = sum w nll / sum w
  *     Dice = mean over c > 0 of 1 - (2 I + eps) / A
@@ -14,9 +15,10 @@
  */
 #include "train/loss_scratch.h"
 
+#include <string.h>
+
 #include "device/contrast.h"
 #include "device/isa/loops.h"
-#include "device/kernels.h"
 
 static const double DICE_EPS = 1e-5; /* as published with the squared denominator */
 
@@ -36,18 +38,26 @@ static int check_shape(int classes, int samples, struct error *e)
     return 0;
 }
 
+/* Doubles that sums may need: the Gram matrices of several items, and all else that is asked with them. */
+static size_t sums_room(const struct loss_scratch *s)
+{
+    size_t classes = (size_t)s->classes, samples = (size_t)s->samples;
+    return 8 * classes * (2 * samples * samples + samples) + classes * K_ORDER_1 + LOOP_SUMS;
+}
+
 static int scratch_fill(struct loss_scratch *s, struct error *e)
 {
     struct device *dev = s->dev;
     size_t classes = (size_t)s->classes, samples = (size_t)s->samples, rows = (size_t)s->points;
-    size_t grams = classes * (2 * samples * samples + samples);
+    s->room = sums_room(s);
     s->table_count = 2 * classes + classes * 2 * samples * samples;
     if (s->table_count < classes * K_PROTO_ROW) /* prototypes.c; more than loss_contrast.c needs */
         s->table_count = classes * K_PROTO_ROW;
-    if (!(s->sums = mem_alloc(e, grams + LOOP_SUMS, sizeof *s->sums)) ||
+    if (!(s->sums = mem_alloc(e, s->room, sizeof *s->sums)) ||
         !(s->host = mem_alloc(e, s->table_count, sizeof *s->host)))
         return -1;
     s->table = dev->ops->alloc(dev, s->table_count * sizeof(float));
+    s->found = dev->ops->alloc(dev, s->room * sizeof(double));
     if (rows) {
         s->rows = dev->ops->alloc(dev, rows * CONTRAST_DIMS * sizeof(float));
         s->pull = dev->ops->alloc(dev, rows * CONTRAST_DIMS * sizeof(float));
@@ -84,7 +94,7 @@ void loss_scratch_free(struct loss_scratch *s)
 {
     if (!s)
         return;
-    void *device_memory[] = {s->table, s->rows, s->pull, s->anchor, s->log_sum, s->contrast};
+    void *device_memory[] = {s->table, s->found, s->rows, s->pull, s->anchor, s->log_sum, s->contrast};
     for (size_t i = 0; i < sizeof device_memory / sizeof *device_memory; i++)
         s->dev->ops->free(s->dev, device_memory[i]);
     mem_free(s->sums);
@@ -92,72 +102,122 @@ void loss_scratch_free(struct loss_scratch *s)
     mem_free(s);
 }
 
+/* ---- asking and settling --------------------------------------------------------------------- */
+
+struct pending *loss_ask(struct loss_scratch *s, size_t n_sums, double *value)
+{
+    CHECK(n_sums <= s->room);
+    if (s->n_pending == LOSS_PENDING || s->asked + n_sums > s->room)
+        loss_settle(s);
+    struct pending *p = &s->pending[s->n_pending++];
+    *p = (struct pending){.first = s->asked, .value = value};
+    s->asked += n_sums;
+    return p;
+}
+
+void loss_settle(struct loss_scratch *s)
+{
+    size_t bytes = s->asked * sizeof *s->sums;
+    int n = s->n_pending;
+    memset(s->sums, 0, bytes); /* what a failed device says */
+    s->dev->ops->download(s->dev, s->sums, s->found, bytes);
+    s->n_pending = 0;
+    s->asked = 0;
+    for (int i = 0; i < n; i++)
+        s->pending[i].settle(s, &s->pending[i], s->sums + s->pending[i].first);
+}
+
 /* ---- cross-entropy and Dice ------------------------------------------------------------------ */
 
-struct ce_dice {
-    const struct tensor *logits, *label, *dlogits;
-    const float *weights;      /* of voxels; NULL: 1 */
-    double w_ce, w_dice;       /* gradient: w_ce dCE + w_dice dDice */
-    double ce, dice;           /* values */
-};
-
 /* Values, and in s->host the coefficients a(c), b(c) of dDice/dp(c) = a y + b p. */
-static void ce_dice_values(struct ce_dice *l, struct loss_scratch *s, int classes)
+static void ce_dice_values(const struct ce_dice *l, struct loss_scratch *s, const double *sums, double *ce,
+                           double *dice)
 {
-    const double *sums = s->sums;
-    float *a = s->host, *b = s->host + classes;
-    double share = 1.0 / (classes - 1);
-    l->ce = sums[0] / sums[1];
-    l->dice = 0;
-    for (int c = 1; c < classes; c++) {
+    float *a = s->host, *b = s->host + s->classes;
+    double share = 1.0 / (s->classes - 1);
+    *ce = sums[0] / sums[1];
+    *dice = 0;
+    for (int c = 1; c < s->classes; c++) {
         const double *of = sums + 3 * c - 1; /* p y, p p, y */
         double top = 2 * of[0] + DICE_EPS, bottom = of[1] + of[2] + DICE_EPS;
-        l->dice += share * (1 - top / bottom);
+        *dice += share * (1 - top / bottom);
         a[c] = (float)(l->w_dice * share * -2 / bottom);
         b[c] = (float)(l->w_dice * share * 2 * top / (bottom * bottom));
     }
 }
 
-static void ce_dice_run(struct ce_dice *l, struct device *dev, struct loss_scratch *s)
+static void ce_dice_grad(const struct ce_dice *l, struct loss_scratch *s, double total)
 {
-    int classes = l->logits->c;
-    int64_t voxels = tensor_voxels(l->logits);
-    CHECK(classes == s->classes && l->label->type == VALUE_U8 && tensor_voxels(l->label) == voxels);
-    REDUCE(dev, ce_dice, voxels, 3 * classes - 1, s->sums, .logits = l->logits->data,
-           .label = l->label->data, .weight = l->weights, .classes = classes);
-    double total = s->sums[1];
-    if (total == 0)
-        return; /* no voxel takes part */
-    ce_dice_values(l, s, classes);
-    if (!l->dlogits || !l->dlogits->data || (l->w_ce == 0 && l->w_dice == 0))
+    struct device *dev = s->dev;
+    if (!l->dlogits.data || (l->w_ce == 0 && l->w_dice == 0))
         return;
-    dev->ops->upload(dev, s->table, s->host, 2 * (size_t)classes * sizeof(float));
-    RUN(dev, ce_dice_grad, voxels, .logits = l->logits->data, .label = l->label->data,
-        .weight = l->weights, .dlogits = l->dlogits->data, .classes = classes,
-        .ce = (float)(l->w_ce / total), .a = s->table, .b = s->table + classes);
+    dev->ops->upload(dev, s->table, s->host, 2 * (size_t)s->classes * sizeof(float));
+    RUN(dev, ce_dice_grad, tensor_voxels(&l->logits), .logits = l->logits.data, .label = l->label.data,
+        .weight = l->weights, .dlogits = l->dlogits.data, .classes = s->classes,
+        .ce = (float)(l->w_ce / total), .a = s->table, .b = s->table + s->classes);
+}
+
+static void ce_dice_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
+{
+    const struct ce_dice *l = &p->of.ce_dice;
+    double ce = 0, dice = 0, total = sums[1];
+    if (total != 0) { /* else no voxel takes part */
+        ce_dice_values(l, s, sums, &ce, &dice);
+        ce_dice_grad(l, s, total);
+    }
+    if (l->loss)
+        *l->loss = (1 - s->dice_share) * ce + s->dice_share * dice;
+    if (l->ce)
+        *l->ce = ce;
+    if (l->dice)
+        *l->dice = dice;
+}
+
+static void ce_dice_ask(struct loss_scratch *s, const struct ce_dice *l)
+{
+    int classes = l->logits.c, n_sums = 3 * classes - 1;
+    int64_t voxels = tensor_voxels(&l->logits);
+    CHECK(classes == s->classes && l->label.type == VALUE_U8 && tensor_voxels(&l->label) == voxels);
+    struct pending *p = loss_ask(s, (size_t)n_sums, NULL);
+    p->settle = ce_dice_settle;
+    p->of.ce_dice = *l;
+    SUM(s->dev, ce_dice, voxels, n_sums, s->found + p->first, .logits = l->logits.data,
+        .label = l->label.data, .weight = l->weights, .classes = classes);
+}
+
+void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label, double weight,
+              const struct tensor *dlogits, double *value)
+{
+    struct ce_dice l = {.logits = *logits, .label = *label, .dlogits = *dlogits, .w_dice = weight,
+                        .dice = value};
+    ce_dice_ask(s, &l);
 }
 
 double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
                     const struct tensor *label, const struct tensor *weights, double weight,
                     const struct tensor *dlogits, double *ce, double *dice)
 {
-    struct ce_dice l = {.logits = logits, .label = label, .dlogits = dlogits,
-                        .weights = weights ? weights->data : NULL,
-                        .w_ce = (1 - s->dice_share) * weight, .w_dice = s->dice_share * weight};
-    ce_dice_run(&l, dev, s);
-    if (ce)
-        *ce = l.ce;
-    if (dice)
-        *dice = l.dice;
-    return (1 - s->dice_share) * l.ce + s->dice_share * l.dice;
+    double loss = 0;
+    struct ce_dice l = {.logits = *logits, .label = *label, .weights = weights ? weights->data : NULL,
+                        .w_ce = (1 - s->dice_share) * weight, .w_dice = s->dice_share * weight,
+                        .loss = &loss, .ce = ce, .dice = dice};
+    (void)dev;
+    if (dlogits)
+        l.dlogits = *dlogits;
+    ce_dice_ask(s, &l);
+    loss_settle(s);
+    return loss;
 }
 
 double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
                  const struct tensor *label, double weight, const struct tensor *dlogits)
 {
-    struct ce_dice l = {.logits = logits, .label = label, .dlogits = dlogits, .w_dice = weight};
-    ce_dice_run(&l, dev, s);
-    return l.dice;
+    struct tensor none = {.data = NULL};
+    double dice = 0;
+    (void)dev;
+    ask_dice(s, logits, label, weight, dlogits ? dlogits : &none, &dice);
+    loss_settle(s);
+    return dice;
 }
 
 /* ---- shared by many methods ------------------------------------------------------------------ */

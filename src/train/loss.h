@@ -25,6 +25,11 @@ int loss_scratch_new(struct loss_scratch **out, struct device *dev, const struct
                      struct error *e);
 void loss_scratch_free(struct loss_scratch *s);
 
+/* A loss needs sums over voxels before it knows its gradient, and for them the host waits for the device.
+ * ask_...() make the sums only; loss_settle() waits once for all that were asked, sets their values and adds
+ * their gradients, in the order in which they were asked. loss_...() are both in one. */
+void loss_settle(struct loss_scratch *s);
+
 /* ---- supervised ------------------------------------------------------------------------------ */
 /* (1 - s) CE + s * mean over foreground classes of Dice with squared denominator, eps 1e-5, s the share of
  * Dice (published: 0.5); both weighted by voxel (weights F32 (n,d,h,w,1) or data NULL for 1 everywhere: sums
@@ -35,6 +40,8 @@ double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct ten
                     const struct tensor *dlogits, double *ce, double *dice);
 
 /* Its Dice part alone. */
+void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label, double weight,
+              const struct tensor *dlogits, double *value);
 double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
                  const struct tensor *label, double weight, const struct tensor *dlogits);
 
@@ -44,6 +51,7 @@ double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor
 struct gaussian {
     struct tensor mean, diag, factor;
     struct tensor dmean, ddiag, dfactor;
+    int fresh;            /* 1: these are set, zeros included, not added to */
     struct tensor mask;
     int rank;
     uint64_t seed, step;  /* random numbers: epsilon and eta are functions of these and ... */
@@ -53,26 +61,33 @@ struct gaussian {
 enum { GAUSSIAN_SAMPLES = 16, GAUSSIAN_RANK = 16 }; /* most; samples is even, in antithetic pairs */
 
 /* Monte-Carlo likelihood, value L_mc (already divided by V and averaged over items). */
+void ask_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const struct tensor *label,
+                       int samples, double weight, double *value);
 double loss_mc_likelihood(struct device *dev, struct loss_scratch *s, const struct gaussian *g,
                           const struct tensor *label, int samples, double weight);
 /* Generalised energy distance between student and teacher samples, mean over items. */
+void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
+             int samples, int joint, double weight, double *value);
 double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussian *student,
                 const struct gaussian *teacher, int samples, int joint, double weight);
 
 /* ---- AUA: contrast --------------------------------------------------------------------------- */
 /* Near-boundary voxels of one label patch under a rule (enum nb_rule), at most `cap` of them, chosen at
- * random without replacement, in raster order: flat voxel indices into points (host). Returns how many. */
-int boundary_points(int64_t *points, const uint8_t *label, const int dims[3], int rule, int cap,
-                    uint64_t seed, uint64_t step, uint32_t item);
+ * random without replacement, in raster order: flat voxel indices into points (host). Returns how many.
+ * near: room for a byte a voxel; the pool shares out the planes. */
+int boundary_points(int64_t *points, uint8_t *near, struct pool *pool, const uint8_t *label,
+                    const int dims[3], int rule, int cap, uint64_t seed, uint64_t step, uint32_t item);
 /* Rows of a (.., c) F32 tensor at flat voxel indices -> dense (count, c), and the way back (added). All
  * pointers are device memory: upload what boundary_points gave. */
 void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points, int count);
 void scatter_rows(struct device *dev, const struct tensor *to, const float *rows, const int64_t *points,
                   int count);
 /* Supervised contrastive loss of `count` projections (count, dims <= 16; normalised inside) with their class
- * labels, in device memory; O(count) memory; dg (count, dims), if not NULL, gets weight * gradient added.
- * layout and reduce: settings.h; BCL_MEAN is over the anchors, the points with another of their class.
- * 0 without anchors [M08]. count is at most the scratch's points, labels below its classes. */
+ * labels, in device memory; O(count) memory; dg (count, dims), if not NULL, gets weight * gradient added, by
+ * asking already. layout and reduce: settings.h; BCL_MEAN is over the anchors, the points with another of
+ * their class. 0 without anchors [M08]. count is at most the scratch's points, labels below its classes. */
+void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
+                  double tau, int layout, int reduce, double weight, float *dg, double *value);
 double loss_contrast(struct device *dev, struct loss_scratch *s, const float *g, const uint8_t *label,
                      int count, int dims, double tau, int layout, int reduce, double weight, float *dg);
 

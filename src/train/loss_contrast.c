@@ -18,22 +18,17 @@
 
 #include "base/rng.h"
 #include "device/contrast.h"
-#include "device/kernels.h"
 #include "train/loss_scratch.h"
 #include "train/settings.h"
 
 /* ---- near-boundary voxels ------------------------------------------------------------------- */
 
-enum { SPAN = 256 }; /* voxels of a row looked at together */
-
-/* A walk over a label patch in raster order, span by span. */
-struct border_walk {
+/* The walk over a label patch. */
+struct border {
     const uint8_t *label;
     const int *dims;
     int rule;
-    int64_t at;         /* flat index of the span */
-    int n;              /* its voxels, all of one row; 0 at the end */
-    uint8_t near[SPAN]; /* 1: takes part */
+    uint8_t *near;      /* 1: the voxel takes part */
 };
 
 static int clamp(int x, int n)
@@ -41,94 +36,91 @@ static int clamp(int x, int n)
     return x < 0 ? 0 : x >= n ? n - 1 : x;
 }
 
-/* near |= voxels x0.. whose label differs from the one `dx` beside it in another row. */
-static void mark_differing(struct border_walk *b, const uint8_t *own, const uint8_t *other, int x0,
-                           int dx)
+/* near |= voxels of a row of w whose label differs from the one `dx` beside it in another row. */
+static void mark_differing(uint8_t *near, const uint8_t *own, const uint8_t *other, int w, int dx)
 {
-    int w = b->dims[2], first = x0 + dx < 0, last = x0 + b->n - 1 + dx >= w;
-    for (int i = first; i < b->n - last; i++)
-        b->near[i] |= own[x0 + i] != other[x0 + dx + i];
+    int first = dx < 0, last = dx > 0;
+    for (int i = first; i < w - last; i++)
+        near[i] |= own[i] != other[i + dx];
     if (first) /* beyond the edge lies the edge */
-        b->near[0] |= own[x0] != other[0];
+        near[0] |= own[0] != other[0];
     if (last)
-        b->near[b->n - 1] |= own[x0 + b->n - 1] != other[w - 1];
+        near[w - 1] |= own[w - 1] != other[w - 1];
 }
 
-/* The row dz, dy beside the walk's own; outside the patch the edge is repeated. */
-static const uint8_t *row_beside(const struct border_walk *b, int dz, int dy)
+/* A row; outside the patch the edge is repeated. */
+static const uint8_t *row_at(const struct border *b, int z, int y)
 {
-    int64_t row = b->at / b->dims[2];
-    int y = clamp((int)(row % b->dims[1]) + dy, b->dims[1]);
-    int z = clamp((int)(row / b->dims[1]) + dz, b->dims[0]);
-    return b->label + ((int64_t)z * b->dims[1] + y) * b->dims[2];
+    int64_t row = (int64_t)clamp(z, b->dims[0]) * b->dims[1] + clamp(y, b->dims[1]);
+    return b->label + row * b->dims[2];
 }
 
-/* 1 if all rows around hold one label along the span and a voxel beyond both ends: the usual
- * case. */
-static int span_is_flat(const struct border_walk *b, int x0, int far)
+/* 1 if the row and all around it hold one label: the usual case. */
+static int row_is_flat(const struct border *b, int z, int y, int far)
 {
-    int w = b->dims[2], lo = x0 > 0 ? x0 - 1 : 0, hi = x0 + b->n < w ? x0 + b->n + 1 : w;
-    const uint8_t *own = row_beside(b, 0, 0) + lo;
-    size_t n = (size_t)(hi - lo);
-    int flat = memcmp(own, own + 1, n - 1) == 0;
+    const uint8_t *own = row_at(b, z, y);
+    size_t w = (size_t)b->dims[2];
+    int flat = memcmp(own, own + 1, w - 1) == 0;
     for (int dz = -1; flat && dz <= far; dz++)
         for (int dy = -1; flat && dy <= far; dy++)
-            flat = memcmp(own, row_beside(b, dz, dy) + lo, n) == 0;
+            flat = memcmp(own, row_at(b, z + dz, y + dy), w) == 0;
     return flat;
 }
 
-/* Marks the span: the neighbourhood is centred, 3x3x3, or (official) the 2x2x2 cube whose far
- * corner the voxel is. */
-static void mark_span(struct border_walk *b)
+/* Marks plane z: the neighbourhood is centred, 3x3x3, or (official) the 2x2x2 cube whose far corner the
+ * voxel is. */
+static void mark_plane(void *arg, int64_t z)
 {
-    int x0 = (int)(b->at % b->dims[2]), far = b->rule == NB_OFFICIAL ? 0 : 1;
-    const uint8_t *own = row_beside(b, 0, 0);
-    memset(b->near, 0, sizeof b->near);
-    if (span_is_flat(b, x0, far))
-        return;
-    for (int dz = -1; dz <= far; dz++)
-        for (int dy = -1; dy <= far; dy++)
-            for (int dx = -1; dx <= far; dx++)
-                mark_differing(b, own, row_beside(b, dz, dy), x0, dx);
-    for (int i = 0; b->rule == NB_BG_RING && i < b->n; i++)
-        b->near[i] &= own[x0 + i] == 0;
+    const struct border *b = arg;
+    int far = b->rule == NB_OFFICIAL ? 0 : 1, w = b->dims[2];
+    uint8_t *near = b->near + z * b->dims[1] * w;
+    memset(near, 0, (size_t)b->dims[1] * (size_t)w);
+    for (int y = 0; y < b->dims[1]; y++, near += w) {
+        const uint8_t *own = row_at(b, (int)z, y);
+        if (row_is_flat(b, (int)z, y, far))
+            continue;
+        for (int dz = -1; dz <= far; dz++)
+            for (int dy = -1; dy <= far; dy++)
+                for (int dx = -1; dx <= far; dx++)
+                    mark_differing(near, own, row_at(b, (int)z + dz, y + dy), w, dx);
+        for (int i = 0; b->rule == NB_BG_RING && i < w; i++)
+            near[i] &= own[i] == 0;
+    }
 }
 
-static int next_span(struct border_walk *b)
+/* The next marked voxel from `at` on, or `voxels`; eight at a time where there are none. */
+static int64_t next_near(const uint8_t *near, int64_t at, int64_t voxels)
 {
-    int64_t voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2];
-    b->at += b->n;
-    if (b->at >= voxels)
-        return 0;
-    int64_t left = b->dims[2] - b->at % b->dims[2];
-    b->n = left < SPAN ? (int)left : SPAN;
-    mark_span(b);
-    return 1;
+    uint64_t eight;
+    for (; at < voxels && !near[at]; at++)
+        for (; at + 9 <= voxels; at += 8) {
+            memcpy(&eight, near + at + 1, sizeof eight);
+            if (eight != 0)
+                break;
+        }
+    return at;
 }
 
-/* Selection sampling: of `total` voxels that may be taken, the next is with probability needed /
- * left. */
-int boundary_points(int64_t *points, const uint8_t *label, const int dims[3], int rule, int cap,
-                    uint64_t seed, uint64_t step, uint32_t item)
+/* Selection sampling: of `left` voxels that may be taken, the next is with probability needed / left. */
+int boundary_points(int64_t *points, uint8_t *near, struct pool *pool, const uint8_t *label,
+                    const int dims[3], int rule, int cap, uint64_t seed, uint64_t step, uint32_t item)
 {
-    struct border_walk count = {.label = label, .dims = dims, .rule = rule}, pick = count;
+    struct border b = {label, dims, rule, near};
+    int64_t voxels = (int64_t)dims[0] * dims[1] * dims[2];
     uint32_t left = 0;
-    while (next_span(&count))
-        for (int i = 0; i < count.n; i++)
-            left += count.near[i];
+    int taken = 0;
+    pool_run(pool, dims[0], mark_plane, &b);
+    for (int64_t v = 0; v < voxels; v++)
+        left += near[v];
     uint32_t needed = cap < 0 ? 0 : (uint32_t)cap < left ? (uint32_t)cap : left;
     struct rng r = rng_start(seed, step, RNG_POINTS, item);
-    int taken = 0;
-    while (needed > 0 && next_span(&pick))
-        for (int i = 0; i < pick.n; i++) {
-            if (!pick.near[i])
-                continue;
-            if (needed == left || rng_below(&r, left) < needed) {
-                points[taken++] = pick.at + i;
-                needed--;
-            }
-            left--;
+    for (int64_t v = 0; needed > 0; v++, left--) {
+        v = next_near(near, v, voxels);
+        if (needed == left || rng_below(&r, left) < needed) {
+            points[taken++] = v;
+            needed--;
         }
+    }
     return taken;
 }
 
@@ -148,51 +140,65 @@ void scatter_rows(struct device *dev, const struct tensor *to, const float *rows
 
 /* ---- the loss ------------------------------------------------------------------------------- */
 
-/* Number and sum of the rows of every class into s->table; returns how many anchors there are. */
-static double class_table(struct device *dev, struct loss_scratch *s, const uint8_t *label,
-                          int count)
+/* Number and sum of the rows of every class into s->table, the factor of the gradient behind them; the sums
+ * themselves are left at `sums`. */
+static void class_table(struct loss_scratch *s, double *sums, const uint8_t *label, int count, int mean,
+                        double weight)
 {
-    double sums[K_GROUP * K_ORDER_1], anchors = 0;
-    CHECK(s->table_count >= (size_t)s->classes * K_ORDER_1);
+    CHECK(s->table_count > (size_t)s->classes * K_ORDER_1);
     for (int first = 0; first < s->classes; first += K_GROUP) {
         int group = s->classes - first < K_GROUP ? s->classes - first : K_GROUP;
-        REDUCE(dev, class_moments, count, group * K_ORDER_1, sums, .rows = s->rows, .label = label,
-               .first = first, .classes = group, .order = 1);
-        for (int i = 0; i < group * K_ORDER_1; i++)
-            s->host[first * K_ORDER_1 + i] = (float)sums[i];
-        for (int c = 0; c < group; c++)
-            anchors += sums[c * K_ORDER_1] > 1 ? sums[c * K_ORDER_1] : 0;
+        SUM(s->dev, class_moments, count, group * K_ORDER_1, sums + first * K_ORDER_1, .rows = s->rows,
+            .label = label, .first = first, .classes = group, .order = 1);
     }
-    dev->ops->upload(dev, s->table, s->host, (size_t)s->classes * K_ORDER_1 * sizeof *s->host);
-    return anchors;
+    RUN(s->dev, contrast_table, s->classes, .sums = sums, .table = s->table,
+        .scale = s->table + s->classes * K_ORDER_1, .classes = s->classes, .mean = mean, .weight = weight);
 }
 
-double loss_contrast(struct device *dev, struct loss_scratch *s, const float *g,
-                     const uint8_t *label, int count, int dims, double tau, int layout, int reduce,
-                     double weight, float *dg)
+static void contrast_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
+{
+    double anchors = k_anchors(sums, s->classes), sum = sums[s->classes * K_ORDER_1];
+    if (anchors > 0)
+        *p->value += sum * (p->of.pairs.mean ? 1 / anchors : 1);
+}
+
+void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
+                  double tau, int layout, int reduce, double weight, float *dg, double *value)
 {
     CHECK(count <= s->points && dims >= 1 && dims <= CONTRAST_DIMS && tau > 0);
-    if (count < 2)
-        return 0;
-    int official = layout == BCL_OFFICIAL;
+    struct device *dev = s->dev;
+    int official = layout == BCL_OFFICIAL, n_sums = s->classes * K_ORDER_1 + 1;
     float t = (float)tau;
+    *value = 0;
+    if (count < 2)
+        return;
+    struct pending *p = loss_ask(s, (size_t)n_sums, value);
+    p->settle = contrast_settle;
+    p->of.pairs.mean = reduce != BCL_SUM;
+    double *sums = s->found + p->first;
     dev->ops->zero(dev, s->rows, (size_t)count * CONTRAST_DIMS * sizeof *s->rows);
     RUN(dev, unit_rows, count, .rows = s->rows, .g = g, .count = count, .dims = dims,
         .official = official);
-    double anchors = class_table(dev, s, label, count), sum = 0;
-    if (anchors <= 0)
-        return 0;
+    class_table(s, sums, label, count, p->of.pairs.mean, weight);
     RUN(dev, contrast_anchors, count, .anchor = s->anchor, .label = label, .table = s->table);
     struct contrast pairs = {count, t, s->rows, s->anchor, s->log_sum, s->pull, s->contrast};
     dev->ops->contrast(dev, &pairs);
-    REDUCE(dev, contrast_value, count, 1, &sum, .rows = s->rows, .log_sum = s->log_sum,
-           .label = label, .table = s->table, .tau = t);
-    double share = reduce == BCL_SUM ? 1 : 1 / anchors;
-    if (dg && weight != 0) {
-        RUN(dev, contrast_pull, count, .pull = s->pull, .rows = s->rows, .label = label,
-            .table = s->table, .tau = t);
-        RUN(dev, unit_rows_back, count, .dg = dg, .g = g, .rows = s->rows, .drows = s->pull,
-            .count = count, .dims = dims, .official = official, .scale = (float)(weight * share));
-    }
-    return sum * share;
+    SUM(dev, contrast_value, count, 1, sums + n_sums - 1, .rows = s->rows, .log_sum = s->log_sum,
+        .label = label, .table = s->table, .tau = t);
+    if (!dg || weight == 0)
+        return;
+    RUN(dev, contrast_pull, count, .pull = s->pull, .rows = s->rows, .label = label, .table = s->table,
+        .tau = t);
+    RUN(dev, unit_rows_back, count, .dg = dg, .g = g, .rows = s->rows, .drows = s->pull, .count = count,
+        .dims = dims, .official = official, .scale = s->table + s->classes * K_ORDER_1);
+}
+
+double loss_contrast(struct device *dev, struct loss_scratch *s, const float *g, const uint8_t *label,
+                     int count, int dims, double tau, int layout, int reduce, double weight, float *dg)
+{
+    double value;
+    (void)dev;
+    ask_contrast(s, g, label, count, dims, tau, layout, reduce, weight, dg, &value);
+    loss_settle(s);
+    return value;
 }

@@ -25,7 +25,6 @@
 
 #include "base/rng.h"
 #include "device/isa/loops.h"
-#include "device/kernels.h"
 
 static const double GED_EPS = 1e-5;    /* as published */
 static const double SHARE_FLOOR = 1e-9; /* of a sample: below the rounding of the others' sum */
@@ -82,12 +81,20 @@ static struct k_gauss_grad grad_item(const struct gaussian *g, int item)
         .mean = grad_of(&g->dmean, rows * classes),
         .diag = grad_of(&g->ddiag, rows * classes),
         .factor = grad_of(&g->dfactor, rows * classes * g->rank),
+        .fresh = g->fresh,
     };
     return d;
 }
 
-static int wants_grad(const struct k_gauss_grad *d, double weight)
+/* 1 if there is a gradient to make; fresh ones that a weight of 0 leaves out are zeros. */
+static int start_grad(struct device *dev, const struct k_gauss_grad *d, const struct k_gauss *g,
+                      int64_t voxels, double weight)
 {
+    float *all[] = {d->mean, d->diag, d->factor};
+    size_t row = (size_t)g->classes * sizeof(float), rows[] = {row, row, row * (size_t)g->rank};
+    for (int i = 0; i < 3 && d->fresh && weight == 0; i++)
+        if (all[i])
+            dev->ops->zero(dev, all[i], (size_t)voxels * rows[i]);
     return weight != 0 && (d->mean || d->diag || d->factor);
 }
 
@@ -106,38 +113,56 @@ static double log_mean_exp(double *share, const double *nll, int samples)
     return log(sum / samples) - least;
 }
 
-static void likelihood_grad(struct device *dev, const struct gaussian *g, int item,
-                            const struct r_sample_nll *pass, const double *share, int samples,
-                            double weight)
+static void likelihood_grad(struct device *dev, struct likelihood *l, const double *share)
 {
-    struct k_sample_nll_grad k = {.g = pass->g, .d = grad_item(g, item), .label = pass->label};
-    if (!wants_grad(&k.d, weight))
+    if (!start_grad(dev, &l->k.d, &l->k.g, l->voxels, l->weight))
         return;
-    k.g.wanted = 0;
-    for (int s = 0; s < samples; s++) {
+    l->k.g.wanted = 0;
+    for (int s = 0; s < l->samples; s++) {
+        l->k.omega[s] = 0;
         if (share[s] >= SHARE_FLOOR) {
-            k.omega[s] = (float)(weight * share[s]);
-            k.g.wanted |= 1u << s % (samples / 2);
+            l->k.omega[s] = (float)(l->weight * share[s]);
+            l->k.g.wanted |= 1u << s % (l->samples / 2);
         }
     }
-    dev->ops->map(dev, KERNEL_sample_nll_grad, &k, item_voxels(g));
+    dev->ops->map(dev, KERNEL_sample_nll_grad, &l->k, l->voxels);
+}
+
+static void likelihood_settle(struct loss_scratch *s, const struct pending *p, const double *nll)
+{
+    struct likelihood l = p->of.likelihood;
+    double share[GAUSSIAN_SAMPLES];
+    *p->value -= l.scale * log_mean_exp(share, nll, l.samples);
+    likelihood_grad(s->dev, &l, share);
+}
+
+void ask_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const struct tensor *label,
+                       int samples, double weight, double *value)
+{
+    int items = g->mean.n;
+    int64_t voxels = item_voxels(g);
+    double scale = 1.0 / ((double)items * (double)voxels);
+    CHECK(samples >= 2 && samples <= s->samples && g->mean.c == s->classes);
+    *value = 0;
+    for (int b = 0; b < items; b++) {
+        struct r_sample_nll pass = {.g = gauss_item(g, b, samples),
+                                    .label = (const uint8_t *)label->data + b * voxels};
+        struct pending *p = loss_ask(s, (size_t)samples, value);
+        p->settle = likelihood_settle;
+        p->of.likelihood = (struct likelihood){
+            .k = {.g = pass.g, .d = grad_item(g, b), .label = pass.label}, .voxels = voxels,
+            .samples = samples, .scale = scale, .weight = weight * scale};
+        s->dev->ops->sum(s->dev, REDUCE_sample_nll, &pass, voxels, samples, s->found + p->first);
+    }
 }
 
 double loss_mc_likelihood(struct device *dev, struct loss_scratch *s, const struct gaussian *g,
                           const struct tensor *label, int samples, double weight)
 {
-    int items = g->mean.n;
-    int64_t voxels = item_voxels(g);
-    double nll[GAUSSIAN_SAMPLES] = {0}, share[GAUSSIAN_SAMPLES], value = 0;
-    CHECK(samples >= 2 && samples <= s->samples && g->mean.c == s->classes);
-    for (int b = 0; b < items; b++) {
-        struct r_sample_nll pass = {.g = gauss_item(g, b, samples),
-                                    .label = (const uint8_t *)label->data + b * voxels};
-        dev->ops->reduce(dev, REDUCE_sample_nll, &pass, voxels, samples, nll);
-        double scale = 1.0 / ((double)items * (double)voxels);
-        value -= scale * log_mean_exp(share, nll, samples);
-        likelihood_grad(dev, g, b, &pass, share, samples, weight * scale);
-    }
+    double value;
+    (void)dev;
+    ask_mc_likelihood(s, g, label, samples, weight, &value);
+    loss_settle(s);
     return value;
 }
 
@@ -235,32 +260,51 @@ static void ged_grams(struct device *dev, double *sums, const struct k_ged_grad 
     int count = gram_count(2 * k->p.pairs), a_pass = LOOP_SUMS / count;
     for (int c = 0; c < k->p.classes; c += a_pass) {
         int end = k->p.classes - c < a_pass ? k->p.classes : c + a_pass;
-        REDUCE(dev, gram, voxels, (end - c) * count, sums + c * count, .p = k->p, .q = k->q,
-               .c0 = c, .c1 = end);
+        SUM(dev, gram, voxels, (end - c) * count, sums + c * count, .p = k->p, .q = k->q, .c0 = c,
+            .c1 = end);
+    }
+}
+
+static void ged_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
+{
+    const struct ged *l = &p->of.ged;
+    struct device *dev = s->dev;
+    struct grams g = {sums, s->classes, 2 * l->k.p.pairs, l->joint};
+    size_t table = (size_t)g.classes * 2 * (size_t)g.samples * (size_t)g.samples * sizeof(float);
+    *p->value += ged_value(&g) / l->items;
+    if (!start_grad(dev, &l->k.d, &l->k.p, l->voxels, l->weight))
+        return;
+    ged_mix(s->host, &g, l->weight);
+    dev->ops->upload(dev, s->table, s->host, table);
+    dev->ops->map(dev, KERNEL_ged_grad, &l->k, l->voxels);
+}
+
+void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
+             int samples, int joint, double weight, double *value)
+{
+    int items = student->mean.n, classes = student->mean.c;
+    int64_t voxels = item_voxels(student);
+    CHECK(samples >= 2 && samples <= s->samples && classes == s->classes &&
+          teacher->mean.n == items && teacher->mean.c == classes && item_voxels(teacher) == voxels);
+    *value = 0;
+    for (int b = 0; b < items; b++) {
+        struct pending *p = loss_ask(s, (size_t)classes * (size_t)gram_count(samples), value);
+        p->settle = ged_settle;
+        p->of.ged = (struct ged){.k = {.p = gauss_item(student, b, samples),
+                                       .q = gauss_item(teacher, b, samples),
+                                       .d = grad_item(student, b), .mix = s->table},
+                                 .voxels = voxels, .joint = joint, .items = items,
+                                 .weight = weight / items};
+        ged_grams(s->dev, s->found + p->first, &p->of.ged.k, voxels);
     }
 }
 
 double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussian *student,
                 const struct gaussian *teacher, int samples, int joint, double weight)
 {
-    int items = student->mean.n, classes = student->mean.c;
-    int64_t voxels = item_voxels(student);
-    size_t table = (size_t)classes * 2 * (size_t)samples * (size_t)samples * sizeof(float);
-    double value = 0;
-    CHECK(samples >= 2 && samples <= s->samples && classes == s->classes &&
-          teacher->mean.n == items && teacher->mean.c == classes && item_voxels(teacher) == voxels);
-    for (int b = 0; b < items; b++) {
-        struct k_ged_grad k = {.p = gauss_item(student, b, samples),
-                               .q = gauss_item(teacher, b, samples),
-                               .d = grad_item(student, b), .mix = s->table};
-        struct grams g = {s->sums, classes, samples, joint};
-        ged_grams(dev, s->sums, &k, voxels);
-        value += ged_value(&g) / items;
-        if (!wants_grad(&k.d, weight))
-            continue;
-        ged_mix(s->host, &g, weight / items);
-        dev->ops->upload(dev, s->table, s->host, table);
-        dev->ops->map(dev, KERNEL_ged_grad, &k, voxels);
-    }
+    double value;
+    (void)dev;
+    ask_ged(s, student, teacher, samples, joint, weight, &value);
+    loss_settle(s);
     return value;
 }

@@ -1,16 +1,66 @@
-/* loss_scratch.h - the memory behind struct loss_scratch, for the files loss*.c alone. */
+/* loss_scratch.h - the memory behind struct loss_scratch, and losses that were asked for and not yet settled;
+ * for the files loss*.c alone.
+ *
+ *     ask     sums over voxels into `found`, on the device; what is left to do becomes a struct pending
+ *     settle  `found` comes to the host at once; every pending makes its value and starts its gradients
+ */
 #ifndef FALX_LOSS_SCRATCH_H
 #define FALX_LOSS_SCRATCH_H
 
+#include "device/kernels.h"
 #include "train/loss.h"
+
+/* Cross-entropy and Dice, on logits. */
+struct ce_dice {
+    struct tensor logits, label, dlogits;
+    const float *weights;      /* of voxels; NULL: 1 */
+    double w_ce, w_dice;       /* gradient: w_ce dCE + w_dice dDice */
+    double *loss, *ce, *dice;  /* values wanted, or NULL */
+};
+
+/* Likelihood of one item, or energy distance of one. */
+struct likelihood {
+    struct k_sample_nll_grad k;
+    int64_t voxels;
+    int samples;
+    double scale, weight;      /* of the value, of the gradient */
+};
+struct ged {
+    struct k_ged_grad k;
+    int64_t voxels;
+    int joint, items;
+    double weight;
+};
+
+struct pairs_value {
+    int mean;                  /* over anchors; 0: the sum */
+};
+
+struct pending {
+    /* sums: the host's copy of what it asked for. */
+    void (*settle)(struct loss_scratch *s, const struct pending *p, const double *sums);
+    size_t first;              /* of its sums in `found` */
+    double *value;             /* is added to */
+    union {
+        struct ce_dice ce_dice;
+        struct likelihood likelihood;
+        struct ged ged;
+        struct pairs_value pairs;
+    } of;
+};
+enum { LOSS_PENDING = 16 };
 
 struct loss_scratch {
     struct device *dev;
     int classes, samples, points;
     double dice_share;
-    double *sums;     /* host: what reductions give; all Gram matrices of an item */
-    float *host;      /* host: a table of coefficients being made ... */
-    float *table;     /* device: ... and where kernels read it */
+    struct pending pending[LOSS_PENDING];
+    int n_pending;
+    size_t asked, room;        /* doubles of found: in use, all */
+    double *found;             /* device: what sums give ... */
+    double *sums;              /* host: ... and where they come to */
+    float *host;               /* host: a table of coefficients being made ... */
+    float *table;              /* device: ... and where kernels read it */
     size_t table_count;
 
     /* contrast: device memory for `points` rows (NULL if there are none) */
@@ -18,5 +68,9 @@ struct loss_scratch {
     float *anchor, *log_sum;   /* (points) */
     void *contrast;            /* contrast_scratch(points) bytes */
 };
+
+/* A new pending with room for its sums, which begin at s->found + first; all before it are settled first if
+ * there is no place left. */
+struct pending *loss_ask(struct loss_scratch *s, size_t n_sums, double *value);
 
 #endif

@@ -50,6 +50,7 @@ struct trainer {
     const struct batch *batch;     /* host */
     struct tensor image;           /* (n, d, h, w, channels) F32, device */
     struct tensor label;           /* (n, d, h, w, 1) U8, device; 0 in slots without label */
+    const uint8_t *label_host;     /* the same bytes, host */
     struct tensor mask;            /* (n, d, h, w, 1) U8, device; data NULL if there are none */
     int n_labeled, n_unlabeled;    /* slots, labelled first */
 

@@ -2,6 +2,9 @@
  *
  *     keep statistics -> turns { zero, gradients, guard, clip, update } -> after -> listener
  *
+ * The batch of the next step is brought to the device while this one's gradients are being made, before the
+ * guard waits for them.
+ *
  * A turn whose loss or gradient is not finite ends the step: the statistics go back to what they
  * were, gradients are thrown away, nothing is averaged [M01, M02, M10].
  */
@@ -112,6 +115,7 @@ static int turns(struct trainer *t, double *rate, struct error *why)
         double norm;
         trainer_zero_grads(t);
         turn->gradients(t);
+        batches_ahead(t);
         if (guard(t, m, &norm, why) < 0)
             return -1;
         if (!m)

@@ -476,7 +476,8 @@ int train_memory(size_t *out, const struct settings *s, struct device *dev, int 
             goto out;
         for (int i = 0; i < t->n_models; i++)
             sum += t->models[i].name[0] ? model_bytes(&t->models[i]) : 0;
-        sum += (size_t)tensor_count(&t->image) * sizeof(float) + (size_t)tensor_count(&t->label);
+        for (int k = 0; k < 2 && t->own->staged[k].image.data; k++)
+            sum += (size_t)tensor_count(&t->image) * sizeof(float) + (size_t)tensor_count(&t->label);
         *out = sum > *out ? sum : *out;
         batches_end(t);
     }

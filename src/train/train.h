@@ -65,6 +65,8 @@ struct train_result {
 };
 
 int train_run(struct train_result *out, const struct train_options *o, struct error *e);
+/* Threads for the sampler: a training on the processor needs its cores, one on a GPU leaves them idle. */
+int train_sampler_threads(const struct device *dev);
 /* The axes along which training sees scans reversed, too: bit a for axis a. */
 int train_mirrors(const struct settings *s);
 /* Bytes a training with these settings will need at its peak for models, plans and batches; store,

@@ -10,6 +10,14 @@
 #include "train/checkpoint.h"
 #include "train/train.h"
 
+/* A batch on the device. */
+struct staged {
+    struct tensor image, label, mask; /* data NULL: none */
+    uint8_t *bytes;                   /* (n, d, h, w) host: labels on their way */
+    uint64_t step;                    /* of the sampler */
+    int full;                         /* filled ahead, not yet used */
+};
+
 struct train_private {
     const struct train_options *o;
     const struct method *method;
@@ -22,7 +30,9 @@ struct train_private {
     int64_t saved_draw;              /* steps done (all phases) at that checkpoint; -1: none */
 
     struct sampler *sampler;         /* of this phase */
-    uint8_t *label;                  /* (n, d, h, w) host: labels on their way to the device */
+    struct staged staged[2];         /* the batch of this step and, where the device copies beside its work,
+                                      * the next one */
+    int now;                         /* which of the two is this step's */
     int named[TRAIN_MODELS];         /* by this phase's begin */
     float *buffers[TRAIN_MODELS];    /* running statistics before the step, device */
     int64_t batches[TRAIN_MODELS];
@@ -55,6 +65,7 @@ const char *trainer_bad_gradient(struct trainer *t, const struct model *m);
 int batches_begin(struct trainer *t, struct error *e);
 int batches_sample(struct trainer *t, struct error *e);
 void batches_next(struct trainer *t);
+void batches_ahead(struct trainer *t); /* begins to bring the next one, if the device can do that aside */
 void batches_end(struct trainer *t); /* zeroed ones are fine */
 
 #endif

@@ -18,6 +18,8 @@
 struct cuda_context {
     int index;
     cudaStream_t stream;
+    cudaStream_t ahead;          /* uploads beside the work ... */
+    cudaEvent_t arrived, left;   /* ... the last of them, and the last arrive() of the stream */
     enum precision precision;
     int multiprocessors;
     void *scratch;
@@ -49,6 +51,8 @@ int cuda_grad_join(struct cuda_context *c, const struct tensor *to, const struct
                    const struct conv_source *y);
 int cuda_contrast(struct cuda_context *c, const struct contrast *work);
 int cuda_map(struct cuda_context *c, int kernel, const void *args, int64_t count);
+int cuda_sum(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
+             double *sums);
 int cuda_reduce(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
                 double *sums_host);
 

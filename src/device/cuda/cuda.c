@@ -91,6 +91,7 @@ static int remember(struct gpu *g, void *memory, size_t bytes)
     }
     g->blocks[g->n_blocks++] = (struct block){memory, bytes};
     g->bytes += bytes;
+    g->base.peak_bytes = g->bytes > g->base.peak_bytes ? g->bytes : g->base.peak_bytes;
     return 0;
 }
 
@@ -141,6 +142,20 @@ static void gpu_upload(struct device *dev, void *to, const void *from_host, size
     struct gpu *g = gpu_of(dev);
     if (!dev->error.code && bytes > 0)
         keep(g, g->d->upload(g->c, to, from_host, bytes), "upload");
+}
+
+static void gpu_upload_ahead(struct device *dev, void *to, const void *from_host, size_t bytes)
+{
+    struct gpu *g = gpu_of(dev);
+    if (!dev->error.code && bytes > 0)
+        keep(g, g->d->upload_ahead(g->c, to, from_host, bytes), "upload_ahead");
+}
+
+static void gpu_arrive(struct device *dev)
+{
+    struct gpu *g = gpu_of(dev);
+    if (!dev->error.code)
+        keep(g, g->d->arrive(g->c), "arrive");
 }
 
 static void gpu_download(struct device *dev, void *to_host, const void *from, size_t bytes)
@@ -264,6 +279,14 @@ static void gpu_map(struct device *dev, int kernel, const void *args, int64_t co
         keep(g, g->d->map(g->c, kernel, args, count), "map");
 }
 
+static void gpu_sum(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
+                    double *sums)
+{
+    struct gpu *g = gpu_of(dev);
+    if (!dev->error.code)
+        keep(g, g->d->sum(g->c, reduction, args, count, n_sums, sums), "sum");
+}
+
 static void gpu_reduce(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
                        double *sums_host)
 {
@@ -303,6 +326,8 @@ static const struct device_ops gpu_ops = {
     .copy = gpu_copy,
     .zero = gpu_zero,
     .sync = gpu_sync,
+    .upload_ahead = gpu_upload_ahead,
+    .arrive = gpu_arrive,
     .conv_new = gpu_conv_new,
     .conv_free = gpu_conv_free,
     .conv_pack = gpu_conv_pack,
@@ -313,6 +338,7 @@ static const struct device_ops gpu_ops = {
     .grad_join = gpu_grad_join,
     .contrast = gpu_contrast,
     .map = gpu_map,
+    .sum = gpu_sum,
     .reduce = gpu_reduce,
 };
 

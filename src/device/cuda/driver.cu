@@ -120,6 +120,23 @@ static int driver_zero(struct cuda_context *c, void *memory, size_t bytes)
     return cudaMemsetAsync(memory, 0, bytes, c->stream);
 }
 
+/* ---- uploads ahead --------------------------------------------------------------------------- */
+
+/* From memory that is not pinned this returns when all has left it; the work of the stream goes on. */
+static int driver_upload_ahead(struct cuda_context *c, void *to, const void *from_host, size_t bytes)
+{
+    int code = cudaStreamWaitEvent(c->ahead, c->left, 0);
+    if (!code)
+        code = cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, c->ahead);
+    return code ? code : cudaEventRecord(c->arrived, c->ahead);
+}
+
+static int driver_arrive(struct cuda_context *c)
+{
+    int code = cudaEventRecord(c->left, c->stream);
+    return code ? code : cudaStreamWaitEvent(c->stream, c->arrived, 0);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void driver_close(struct cuda_context *c)
@@ -130,6 +147,12 @@ static void driver_close(struct cuda_context *c)
         (void)driver_sync(c);
         cudaStreamDestroy(c->stream);
     }
+    if (c->ahead)
+        cudaStreamDestroy(c->ahead);
+    if (c->arrived)
+        cudaEventDestroy(c->arrived);
+    if (c->left)
+        cudaEventDestroy(c->left);
     cudaFree(c->scratch);
     cudaFreeHost(c->landing);
     free(c);
@@ -156,6 +179,16 @@ static int learn_facts(struct cuda_facts *f, int index)
     return cudaSuccess;
 }
 
+static int make_streams(struct cuda_context *c)
+{
+    int code = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    if (!code)
+        code = cudaStreamCreateWithFlags(&c->ahead, cudaStreamNonBlocking);
+    if (!code)
+        code = cudaEventCreateWithFlags(&c->arrived, cudaEventDisableTiming);
+    return code ? code : cudaEventCreateWithFlags(&c->left, cudaEventDisableTiming);
+}
+
 static int driver_open(struct cuda_context **out, int index, enum precision precision,
                        struct cuda_facts *facts)
 {
@@ -169,7 +202,7 @@ static int driver_open(struct cuda_context **out, int index, enum precision prec
     c->index = index;
     c->precision = precision;
     c->multiprocessors = facts->multiprocessors;
-    code = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    code = make_streams(c);
     if (!code)
         code = cuda_reserve(c, FIRST_SCRATCH);
     if (code) {
@@ -190,8 +223,9 @@ static const struct cuda_driver table = {
     CUDA_DRIVER_VERSION,
     driver_text, driver_count, driver_open, driver_close,
     driver_alloc, driver_free, driver_upload, cuda_fetch, driver_copy, driver_zero, driver_sync,
+    driver_upload_ahead, driver_arrive,
     cuda_conv_new, cuda_conv_free, cuda_conv_pack, cuda_conv_forward, cuda_conv_backward,
-    cuda_norm_sums, cuda_grad_join, cuda_contrast, cuda_map, cuda_reduce,
+    cuda_norm_sums, cuda_grad_join, cuda_contrast, cuda_map, cuda_sum, cuda_reduce,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct cuda_driver *falx_cuda_driver(void)

@@ -5,8 +5,9 @@
  *        +--> libfalx_cuda.so        *.cu, built where nvcc is found, opened at run time
  *        +--> a fake of the tests    the same calls on the processor, failing when told to
  *
- * Every call that works on the GPU is put into the context's one stream and returns at once; download and
- * sync wait. All return 0 or a CUDA error code; text() names it. Memory and tensors are those of the GPU
+ * Every call that works on the GPU is put into the context's one stream and returns at once; download,
+ * reduce and sync wait. upload_ahead has a stream of its own, and arrive() makes one wait for the other.
+ * All return 0 or a CUDA error code; text() names it. Memory and tensors are those of the GPU
  * unless a name ends in _host. What is computed is said in device.h, conv.h, norm.h, contrast.h, kernels.h;
  * sums are made in an order that depends on shapes alone, so two runs give the same bits.
  */
@@ -17,7 +18,7 @@
 #include "device/conv.h"
 #include "device/norm.h"
 
-enum { CUDA_DRIVER_VERSION = 1 }; /* of this table; the library and the program must agree */
+enum { CUDA_DRIVER_VERSION = 2 }; /* of this table; the library and the program must agree */
 
 struct cuda_facts {
     char name[96];
@@ -43,6 +44,8 @@ struct cuda_driver {
     int (*copy)(struct cuda_context *c, void *to, const void *from, size_t bytes);
     int (*zero)(struct cuda_context *c, void *memory, size_t bytes);
     int (*sync)(struct cuda_context *c);
+    int (*upload_ahead)(struct cuda_context *c, void *to, const void *from_host, size_t bytes);
+    int (*arrive)(struct cuda_context *c);
 
     int (*conv_new)(struct cuda_context *c, struct conv **out, const struct conv_shape *s);
     void (*conv_free)(struct conv *v);
@@ -59,6 +62,8 @@ struct cuda_driver {
                      const struct conv_source *y);
     int (*contrast)(struct cuda_context *c, const struct contrast *work);
     int (*map)(struct cuda_context *c, int kernel, const void *args, int64_t count);
+    int (*sum)(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
+               double *sums); /* GPU memory */
     int (*reduce)(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
                   double *sums_host);
 };

@@ -11,7 +11,7 @@
 #include "device/isa/loops.h"
 #include "device/kernels.h"
 
-enum { SOME_SUMS = 1024, MOST_BLOCKS = 1024, MOST_BLOCKS_MANY = 256 };
+enum { SOME_SUMS = 1024, MOST_BLOCKS = 1024, MOST_BLOCKS_MANY = 256, SHORT_BLOCKS = 64 };
 
 #define MAP_CLASSES_(name, classes)                                                                \
     case KERNEL_##name:                                                                            \
@@ -43,8 +43,10 @@ int cuda_map(struct cuda_context *c, int kernel, const void *args, int64_t count
     int64_t blocks = (count + LOOPS_THREADS - 1) / LOOPS_THREADS;
     if (blocks > INT32_MAX)
         return cudaErrorInvalidValue;
-    struct loops_launch l = {c->stream, count, (int)blocks, LOOPS_THREADS, 0, NULL};
-    if (map_is_few(kernel, args))
+    struct loops_launch l = {c->stream, count, (int)blocks, LOOPS_THREADS, 0, 0, NULL};
+    if (loops_usual_has_map(kernel, args))
+        loops_usual_map(&l, kernel, args);
+    else if (map_is_few(kernel, args))
         loops_few_map(&l, kernel, args);
     else
         loops_all_map(&l, kernel, args);
@@ -70,31 +72,46 @@ static struct loops_launch reduce_launch(const struct cuda_context *c, int64_t c
 {
     int threads = n_sums <= SOME_SUMS ? LOOPS_THREADS : 32;
     int most = n_sums <= SOME_SUMS ? MOST_BLOCKS : MOST_BLOCKS_MANY;
-    int64_t part = (int64_t)threads / 32 * LOOPS_RUN, parts = (count + part - 1) / part;
-    struct loops_launch l = {c->stream, count, parts < most ? (int)parts : most, threads, n_sums, NULL};
+    int run = count < (int64_t)threads / 32 * LOOPS_RUN * SHORT_BLOCKS ? LOOPS_RUN_SHORT : LOOPS_RUN;
+    int64_t part = (int64_t)threads / 32 * run, parts = (count + part - 1) / part;
+    struct loops_launch l = {c->stream, count, parts < most ? (int)parts : most, threads, n_sums, run, NULL};
     return l;
+}
+
+/* sums NULL: they are left at the start of scratch. */
+int cuda_sum(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
+             double *sums)
+{
+    if (n_sums < 0 || n_sums > LOOP_SUMS)
+        return cudaErrorInvalidValue;
+    size_t bytes = (size_t)n_sums * sizeof(double);
+    if (count <= 0 || n_sums == 0)
+        return n_sums ? cudaMemsetAsync(sums, 0, bytes, c->stream) : cudaSuccess;
+    int usual = loops_usual_has_reduce(reduction, args);
+    struct loops_launch l = reduce_launch(c, count, n_sums);
+    l.blocks = usual ? loops_usual_blocks(count) : l.blocks;
+    int code = cuda_reserve(c, bytes * (size_t)(l.blocks + 1));
+    if (code)
+        return code;
+    l.partial = (double *)c->scratch + n_sums;
+    if (usual)
+        loops_usual_reduce(&l, reduction, args);
+    else if (reduce_is_few(reduction, args))
+        loops_few_reduce(&l, reduction, args);
+    else
+        loops_all_reduce(&l, reduction, args);
+    last_sums<<<(n_sums + 7) / 8, 256, 0, c->stream>>>(sums ? sums : (double *)c->scratch, l.partial, n_sums,
+                                                       l.blocks);
+    return cudaGetLastError();
 }
 
 int cuda_reduce(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
                 double *sums_host)
 {
-    if (n_sums < 0 || n_sums > LOOP_SUMS)
-        return cudaErrorInvalidValue;
-    size_t bytes = (size_t)n_sums * sizeof(double);
+    size_t bytes = (size_t)(n_sums > 0 ? n_sums : 0) * sizeof(double);
     memset(sums_host, 0, bytes);
     if (count <= 0 || n_sums == 0)
         return cudaSuccess;
-    struct loops_launch l = reduce_launch(c, count, n_sums);
-    int code = cuda_reserve(c, bytes * (size_t)(l.blocks + 1));
-    if (code)
-        return code;
-    double *sums = (double *)c->scratch;
-    l.partial = sums + n_sums;
-    if (reduce_is_few(reduction, args))
-        loops_few_reduce(&l, reduction, args);
-    else
-        loops_all_reduce(&l, reduction, args);
-    last_sums<<<(n_sums + 7) / 8, 256, 0, c->stream>>>(sums, l.partial, n_sums, l.blocks);
-    code = cudaGetLastError();
-    return code ? code : cuda_fetch(c, sums_host, sums, bytes);
+    int code = cuda_sum(c, reduction, args, count, n_sums, NULL);
+    return code ? code : cuda_fetch(c, sums_host, c->scratch, bytes);
 }

@@ -10,22 +10,22 @@
 #include "device/cuda/loops.cuh"
 #include "device/kernels.h"
 
-/* One block: the parts blockIdx.x, blockIdx.x + gridDim.x, ... of LOOPS_RUN indices a warp. */
+/* One block: the parts blockIdx.x, blockIdx.x + gridDim.x, ... of `run` indices a warp. */
 template <class Args, void (*range)(const Args *, int64_t, int64_t, float *)>
-static __device__ void reduce_parts(const Args *args, int64_t count, int n_sums, double *partial)
+static __device__ void reduce_parts(const Args *args, int64_t count, int n_sums, int run, double *partial)
 {
     extern __shared__ double block_sums[];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
     float *rows = (float *)(block_sums + n_sums), *row = rows + warp * n_sums;
-    const int64_t part = (int64_t)warps * LOOPS_RUN;
+    const int64_t part = (int64_t)warps * run;
     for (int s = (int)threadIdx.x; s < n_sums; s += (int)blockDim.x)
         block_sums[s] = 0;
     for (int64_t first = blockIdx.x * part; first < count; first += gridDim.x * part) {
         for (int s = lane; s < n_sums; s += 32)
             row[s] = 0;
         __syncwarp();
-        int64_t i0 = first + warp * LOOPS_RUN;
-        for (int64_t i = i0; i < i0 + LOOPS_RUN && i < count; i += 32)
+        int64_t i0 = first + warp * run;
+        for (int64_t i = i0; i < i0 + run && i < count; i += 32)
             range(args, i + lane, i + lane < count ? i + lane + 1 : i + lane, row);
         __syncthreads();
         for (int s = (int)threadIdx.x; s < n_sums; s += (int)blockDim.x)
@@ -56,9 +56,9 @@ static inline size_t reduce_shared(const struct loops_launch *l)
 #define REDUCE_KERNEL(name, ...)                                                                   \
     static __global__ void __launch_bounds__(LOOPS_THREADS)                                        \
         reduce_##name(const __grid_constant__ struct r_##name args, int64_t count, int n_sums,     \
-                      double *partial)                                                             \
+                      int run, double *partial)                                                    \
     {                                                                                              \
-        reduce_parts<struct r_##name, r_##name##_range>(&args, count, n_sums, partial);            \
+        reduce_parts<struct r_##name, r_##name##_range>(&args, count, n_sums, run, partial);       \
     }
 #define MAP_LAUNCH(name, ...)                                                                      \
     case KERNEL_##name:                                                                            \
@@ -68,7 +68,7 @@ static inline size_t reduce_shared(const struct loops_launch *l)
 #define REDUCE_LAUNCH(name, ...)                                                                   \
     case REDUCE_##name:                                                                            \
         reduce_##name<<<l->blocks, l->threads, reduce_shared(l), l->stream>>>(                     \
-            *(const struct r_##name *)args, l->count, l->n_sums, l->partial);                      \
+            *(const struct r_##name *)args, l->count, l->n_sums, l->run, l->partial);              \
         break;
 
 #endif

@@ -1,0 +1,176 @@
+/* loops_usual.cu - the bodies that training spends its time in, for the usual numbers: two classes, three
+ * pairs of samples, rank eight. See loops.cuh.
+ *
+ * All loops over these are unrolled, so that the arrays of a body are registers: a voxel of an energy
+ * distance is 2,000 instructions and not one access to local memory. For the same reason every thread has its
+ * own sums, over up to USUAL_RUN indices; warps and blocks add them up at the end.
+ */
+#define KERNEL_USUAL
+#define KERNEL_FEW 2
+#include "device/cuda/loops_body.cuh"
+
+enum { USUAL_RUN = 16 };
+
+/* Gives half of 2 HALF numbers to the thread HALF away and adds what comes from there to the rest. */
+template <int HALF> static __device__ __forceinline__ void halve(float (&v)[32], int lane)
+{
+#pragma unroll
+    for (int i = 0; i < HALF; i++) {
+        float low = v[i], high = v[i + HALF];
+        float other = __shfl_xor_sync(0xFFFFFFFFu, lane & HALF ? low : high, HALF);
+        v[i] = (lane & HALF ? high : low) + other;
+    }
+}
+
+/* Sums over a warp of 32 numbers of every thread, from own[s] on: thread t gets the t-th, by 31 exchanges. */
+template <int N> static __device__ __forceinline__ float thirty_two(const float (&own)[N], int s, int lane)
+{
+    float v[32];
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        v[i] = s + i < N ? own[s + i < N ? s + i : 0] : 0.0f;
+    halve<16>(v, lane);
+    halve<8>(v, lane);
+    halve<4>(v, lane);
+    halve<2>(v, lane);
+    halve<1>(v, lane);
+    return v[0];
+}
+
+/* The same of few numbers, one after the other. */
+template <int N> static __device__ __forceinline__ float eight(const float (&own)[N], int lane)
+{
+    float mine = 0;
+#pragma unroll
+    for (int i = 0; i < (N < 8 ? N : 8); i++) {
+        float sum = own[i];
+        for (int apart = 16; apart > 0; apart /= 2)
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
+        mine = lane == i ? sum : mine;
+    }
+    return mine;
+}
+
+/* The block's indices, threads side by side; its sums in double. */
+template <int N, int UNROLL, class Args, void (*range)(const Args *, int64_t, int64_t, float *)>
+static __device__ void reduce_own(const Args *args, int64_t count, double *partial)
+{
+    enum { WARPS = LOOPS_THREADS / 32 };
+    __shared__ float rows[WARPS][N];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int64_t first = (int64_t)blockIdx.x * USUAL_RUN * LOOPS_THREADS + threadIdx.x;
+    float own[N] = {0};
+#pragma unroll UNROLL
+    for (int r = 0; r < USUAL_RUN; r++) {
+        int64_t i = first + r * LOOPS_THREADS;
+        if (i < count)
+            range(args, i, i + 1, own);
+    }
+#pragma unroll
+    for (int s = 0; s < N; s += 32) {
+        float sum = N > 8 ? thirty_two<N>(own, s, lane) : eight<N>(own, lane);
+        if (s + lane < N)
+            rows[warp][s + lane] = sum;
+    }
+    __syncthreads();
+    for (int s = (int)threadIdx.x; s < N; s += LOOPS_THREADS) {
+        double sum = 0;
+        for (int w = 0; w < WARPS; w++)
+            sum += (double)rows[w][s];
+        partial[(int64_t)s * gridDim.x + blockIdx.x] = sum;
+    }
+}
+
+#define OWN_KERNEL(name, n, unroll)                                                                \
+    static __global__ void __launch_bounds__(LOOPS_THREADS)                                        \
+        reduce_##name(const __grid_constant__ struct r_##name args, int64_t count, double *partial) \
+    {                                                                                              \
+        reduce_own<n, unroll, struct r_##name, r_##name##_range>(&args, count, partial);           \
+    }
+#define OWN_LAUNCH(name, ...)                                                                      \
+    case REDUCE_##name:                                                                            \
+        reduce_##name<<<l->blocks, LOOPS_THREADS, 0, l->stream>>>(*(const struct r_##name *)args,  \
+                                                                  l->count, l->partial);           \
+        break;
+
+LOOPS_USUAL_MAPS(MAP_KERNEL)
+LOOPS_USUAL_REDUCES(OWN_KERNEL)
+
+void loops_usual_map(const struct loops_launch *l, int kernel, const void *args)
+{
+    switch (kernel) {
+        LOOPS_USUAL_MAPS(MAP_LAUNCH)
+    }
+}
+
+int loops_usual_blocks(int64_t count)
+{
+    const int64_t each = (int64_t)USUAL_RUN * LOOPS_THREADS;
+    return (int)((count + each - 1) / each);
+}
+
+void loops_usual_reduce(const struct loops_launch *l, int reduction, const void *args)
+{
+    switch (reduction) {
+        LOOPS_USUAL_REDUCES(OWN_LAUNCH)
+    }
+}
+
+/* ---- what is usual --------------------------------------------------------------------------- */
+
+static int fits(const void *p, uintptr_t bytes)
+{
+    return (uintptr_t)p % bytes == 0;
+}
+
+static int usual_gauss(const struct k_gauss *g)
+{
+    return g->classes == USUAL_CLASSES && g->pairs == USUAL_PAIRS && g->rank == USUAL_RANK &&
+           fits(g->mean, 8) && fits(g->diag, 8) && fits(g->factor, 16);
+}
+
+static int usual_grad(const struct k_gauss_grad *d)
+{
+    return fits(d->mean, 8) && fits(d->diag, 8) && fits(d->factor, 16);
+}
+
+static int usual_logits(const void *logits, int classes)
+{
+    return classes == USUAL_CLASSES && fits(logits, 8);
+}
+
+int loops_usual_has_map(int kernel, const void *args)
+{
+    const struct k_ce_dice_grad *dice = (const struct k_ce_dice_grad *)args;
+    const struct k_hard_label *hard = (const struct k_hard_label *)args;
+    const struct k_sample_nll_grad *nll = (const struct k_sample_nll_grad *)args;
+    const struct k_ged_grad *ged = (const struct k_ged_grad *)args;
+    switch (kernel) {
+    case KERNEL_ce_dice_grad:
+        return usual_logits(dice->logits, dice->classes) && fits(dice->dlogits, 8);
+    case KERNEL_hard_label:
+        return usual_logits(hard->logits, hard->classes);
+    case KERNEL_sample_nll_grad:
+        return usual_gauss(&nll->g) && usual_grad(&nll->d);
+    case KERNEL_ged_grad:
+        return usual_gauss(&ged->p) && usual_gauss(&ged->q) && usual_grad(&ged->d) && fits(ged->mix, 16);
+    }
+    return 0;
+}
+
+int loops_usual_has_reduce(int reduction, const void *args)
+{
+    const struct r_ce_dice *dice = (const struct r_ce_dice *)args;
+    const struct r_gram *gram = (const struct r_gram *)args;
+    switch (reduction) {
+    case REDUCE_ce_dice:
+        return usual_logits(dice->logits, dice->classes);
+    case REDUCE_sample_nll:
+        return usual_gauss(&((const struct r_sample_nll *)args)->g);
+    case REDUCE_gram:
+        return usual_gauss(&gram->p) && usual_gauss(&gram->q) && gram->c0 == 0 && gram->c1 == USUAL_CLASSES;
+    case REDUCE_square_sum:
+        return 1;
+    }
+    return 0;
+}
