@@ -35,9 +35,12 @@ static void assert_no_leftovers(const char *run)
     io_listing_free(&l);
 }
 
+static size_t room; /* of the device, for cases */
+
 static int train(const char *run, int resume, int threads, struct error *e)
 {
     struct device *dev = tiny_device(threads, PRECISION_F32);
+    dev->room = room;
     int64_t stop_at = heard.stop_at;
     struct train_options o = tiny_options(&set, &cases, dev, run);
     struct train_result r;
@@ -100,6 +103,25 @@ static void threads_change_no_bit(void **state)
         fresh_folder("run");
         assert_ok(train("run", 0, threads, &e), e);
         assert_true(result_of("run") == want);
+    }
+}
+
+/* Patches cut out by the device are those of the sampler. */
+static void cases_on_the_device_change_no_bit(void **state)
+{
+    (void)state;
+    struct error e;
+    for (int kind = AUGMENT_PAPER; kind <= AUGMENT_MILD; kind++) {
+        set.augment = kind;
+        room = 0;
+        uint64_t want = reference();
+        for (int enough = 0; enough < 2; enough++) {
+            room = enough ? 1 << 30 : 1;
+            fresh_folder("run");
+            assert_ok(train("run", 0, 2, &e), e);
+            assert_true(result_of("run") == want);
+        }
+        room = 0;
     }
 }
 
@@ -577,6 +599,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(it_learns),
         TEST(threads_change_no_bit),
+        TEST(cases_on_the_device_change_no_bit),
         TEST(stopped_at_every_step),
         TEST(one_step_a_start),
         TEST(a_finished_run_stays),

@@ -104,6 +104,7 @@ struct device {
     struct error error;       /* first failure; code ERR_NONE while all is well */
     size_t peak_bytes;        /* cuda: most memory that was held at once */
     struct pool *pool;        /* cpu: the threads; borrowed by those who load and write files */
+    size_t room;              /* bytes a data set may take in its own memory; 0: that is the host's */
     char describe[96];        /* "cpu, AMX bf16, 2 threads" */
 };
 

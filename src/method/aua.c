@@ -459,7 +459,7 @@ const struct method method_aua = {
     .state_bytes = sizeof(struct aua),
     .done = aua_done,
     .phases = {
-        {.name = "stage1", .share = 1.0, .stage = 1, .begin = stage1_begin,
+        {.name = "stage1", .share = 1.0, .stage = 1, .batch = {.host_labels = 1}, .begin = stage1_begin,
          .turns = {{stage1_gradients, "student"}}, .after = stage1_after, .end = stage1_end},
         {.name = "prototypes", .share = 0.5, .stage = 2, .batch = {.labeled_only = 1, .plain = 1},
          .begin = prototypes_begin, .turns = {{prototypes_gradients, NULL}}},

@@ -3,8 +3,9 @@
  * Every phase has its own sequence of batches: the same sampler with another seed. What the tensors
  * hold depends on settings, phase and step alone.
  *
- * A device that copies beside its work (device.h) gets the next batch while it is busy with this one, into
- * the other of two sets of tensors:
+ * A device that holds the cases cuts the patches itself (resident.c): the sampler then draws, and makes
+ * labels where a method looks at them on the host. Else a device that copies beside its work (device.h) gets
+ * the next batch while it is busy with this one, into the other of two sets of tensors:
  *
  *     step t     work on set 0    | ahead: batch t+1 -> set 1
  *     step t+1   work on set 1    | ahead: batch t+2 -> set 0, which step t has left
@@ -50,17 +51,23 @@ int train_sampler_threads(const struct device *dev)
     return spare < 1 ? 1 : spare > MOST ? MOST : spare;
 }
 
+static const struct augment_options *phase_augmentation(const struct trainer *t)
+{
+    return trainer_phase(t)->batch.plain ? &augment_crop : augmentation(t->set);
+}
+
 int batches_sample(struct trainer *t, struct error *e)
 {
     const struct settings *s = t->set;
     const struct train_options *o = t->own->o;
-    const struct augment_options *augment =
-        trainer_phase(t)->batch.plain ? &augment_crop : augmentation(s);
+    const struct augment_options *augment = phase_augmentation(t);
+    int no_label = trainer_phase(t)->batch.host_labels ? 0 : SAMPLER_NO_LABEL;
     struct sampler_options so = {
         .n_labeled = t->n_labeled, .n_unlabeled = t->n_unlabeled,
         .patch = {(int)s->patch[0], (int)s->patch[1], (int)s->patch[2]},
         .augment = {*augment, *augment},
         .seed = (uint64_t)s->seed + (uint64_t)t->phase * PHASE_SEED,
+        .without = t->own->cut ? SAMPLER_NO_IMAGE | no_label : 0,
         .threads = o->sampler_threads, .depth = o->sampler_threads + 3,
         .report = t->step == 0 ? o->report : NULL};
     if (sampler_new(&t->own->sampler, t->store, &so, e) < 0)
@@ -105,7 +112,8 @@ int batches_begin(struct trainer *t, struct error *e)
     t->n_unlabeled =
         trainer_phase(t)->batch.labeled_only ? 0 : (int)(t->set->batch - t->set->labeled_batch);
     own->now = 0;
-    for (int i = 0; i < (t->dev->ops->upload_ahead ? 2 : 1); i++)
+    own->cut = own->resident && augment_is_local(phase_augmentation(t));
+    for (int i = 0; i < (t->dev->ops->upload_ahead && !own->cut ? 2 : 1); i++)
         if (make_staged(t, &own->staged[i], e) < 0)
             return -1;
     show(t, &own->staged[0]);
@@ -114,15 +122,21 @@ int batches_begin(struct trainer *t, struct error *e)
 
 typedef void upload_function(struct device *dev, void *to, const void *from_host, size_t bytes);
 
-static void fill(struct trainer *t, struct staged *s, const struct batch *b, upload_function *upload)
+static void keep_labels(struct staged *s, const struct batch *b)
 {
     size_t voxels = (size_t)tensor_count(&s->label);
     uint8_t *restrict bytes = s->bytes;
     const label_t *label = b->label;
-    for (size_t i = 0; i < voxels; i++)
+    for (size_t i = 0; label && i < voxels; i++)
         bytes[i] = (uint8_t)label[i];
+}
+
+static void fill(struct trainer *t, struct staged *s, const struct batch *b, upload_function *upload)
+{
+    size_t voxels = (size_t)tensor_count(&s->label);
+    keep_labels(s, b);
     upload(t->dev, s->image.data, b->image, (size_t)tensor_count(&s->image) * sizeof(float));
-    upload(t->dev, s->label.data, bytes, voxels);
+    upload(t->dev, s->label.data, s->bytes, voxels);
     if (s->mask.data)
         upload(t->dev, s->mask.data, b->mask, voxels);
     s->step = b->step;
@@ -134,6 +148,11 @@ void batches_next(struct trainer *t)
     const struct device_ops *ops = t->dev->ops;
     struct staged *other = &own->staged[!own->now];
     t->batch = sampler_next(own->sampler);
+    if (own->cut) {
+        keep_labels(&own->staged[0], t->batch);
+        resident_fill(t, t->batch);
+        return;
+    }
     if (other->full && other->step == t->batch->step)
         own->now = !own->now;
     else
@@ -148,7 +167,7 @@ void batches_ahead(struct trainer *t)
 {
     struct train_private *own = t->own;
     struct staged *other = &own->staged[!own->now];
-    if (!t->dev->ops->upload_ahead || other->full || t->step + 1 == t->steps)
+    if (!t->dev->ops->upload_ahead || own->cut || other->full || t->step + 1 == t->steps)
         return;
     fill(t, other, sampler_peek(own->sampler), t->dev->ops->upload_ahead);
     other->full = 1;

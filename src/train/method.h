@@ -50,7 +50,7 @@ struct trainer {
     const struct batch *batch;     /* host */
     struct tensor image;           /* (n, d, h, w, channels) F32, device */
     struct tensor label;           /* (n, d, h, w, 1) U8, device; 0 in slots without label */
-    const uint8_t *label_host;     /* the same bytes, host */
+    const uint8_t *label_host;     /* the same bytes, host; only where the phase asks for them */
     struct tensor mask;            /* (n, d, h, w, 1) U8, device; data NULL if there are none */
     int n_labeled, n_unlabeled;    /* slots, labelled first */
 
@@ -74,6 +74,7 @@ struct turn {
 struct phase_batch {
     int labeled_only;              /* 1: the unlabelled slots are left out */
     int plain;                     /* 1: crops only, no other augmentation */
+    int host_labels;               /* 1: label_host is looked at */
 };
 
 struct phase {

@@ -405,6 +405,7 @@ static void trainer_end(struct trainer *t)
         t->own->method->done(t);
     if (t->own) {
         batches_end(t);
+        resident_end(t);
         trainer_free_models(t);
     }
     mem_free(t->method_state);
@@ -436,7 +437,7 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
         goto out;
     if (!is_finished(t->own, e)) {
         t->own->at.finished = 0;
-        if (all_phases(t, &f, e) < 0 || finish(t, e) < 0)
+        if (resident_begin(t, e) < 0 || all_phases(t, &f, e) < 0 || finish(t, e) < 0)
             goto out;
     }
     *out = (struct train_result){.steps = t->own->at.updates, .dice = t->own->at.dice};

@@ -2,7 +2,8 @@
  *
  *     train.c     runs, phases, rollbacks     step.c         one step and its guards
  *     trainer.c   what methods call           batches.c      sampler -> device
- *     validate.c  whole volumes               checkpoint.c   files
+ *     validate.c  whole volumes               resident.c     cases on the device
+ *     checkpoint.c   files
  */
 #ifndef FALX_TRAIN_INT_H
 #define FALX_TRAIN_INT_H
@@ -29,6 +30,8 @@ struct train_private {
     double started, saved; /* seconds of the monotonic clock: this process, last checkpoint */
     int64_t saved_draw;              /* steps done (all phases) at that checkpoint; -1: none */
 
+    struct resident *resident;       /* the cases in the memory of the device; NULL: it has none or no room */
+    int cut;                         /* 1: this phase cuts its patches out of them */
     struct sampler *sampler;         /* of this phase */
     struct staged staged[2];         /* the batch of this step and, where the device copies beside its work,
                                       * the next one */
@@ -62,6 +65,9 @@ void trainer_zero_grads(struct trainer *t);
 const char *trainer_bad_gradient(struct trainer *t, const struct model *m);
 
 /* batches.c: tensors of the phase at hand, then the sampler, then one batch after another. */
+int resident_begin(struct trainer *t, struct error *e);
+void resident_fill(struct trainer *t, const struct batch *b); /* image, label and mask from its draws */
+void resident_end(struct trainer *t);
 int batches_begin(struct trainer *t, struct error *e);
 int batches_sample(struct trainer *t, struct error *e);
 void batches_next(struct trainer *t);

@@ -395,6 +395,7 @@ static int open_context(struct gpu *g, struct error *e)
         return fail(e, ERR_DEVICE, "G02", "cuda:%d, %s, has compute capability %d.%d; %d.0 is needed",
                     g->index, f.name, f.major, f.minor, CUDA_MAJOR);
     g->total = f.total;
+    g->base.room = f.available / 2;
     snprintf(g->base.describe, sizeof g->base.describe, "cuda:%d, %.64s, %s", g->index, f.name,
              precision_name(g->base.precision));
     return 0;
