@@ -2,7 +2,7 @@
  * device at its fullest.
  *
  *     step.aua.64           seconds of a step of stage 1, 2 + 2 patches of 64^3
- *     step.supervised.la    of a plain V-Net on 2 patches of 112x112x80
+ *     step.supervised.la    of a plain V-Net, 4 patches of 112x112x80
  *     step.aua.la.memory    GiB held on the GPU
  */
 #include <string.h>
@@ -74,6 +74,7 @@ static int bench_step(const struct bench_teller *t, const char *method, const st
         io_temp_folder(&folder, e) < 0)
         goto out;
     c.set.method = (char *)(uintptr_t)method;
+    c.set.labeled_batch = strcmp(method, "supervised") == 0 ? c.set.batch : c.set.batch / 2;
     c.set.steps = strcmp(dev->ops->name, "cpu") == 0 ? MOST_STEPS / 5 : MOST_STEPS;
     c.set.stages = 1;
     for (int a = 0; a < 3; a++)
