@@ -371,6 +371,8 @@ static int check_memory(const struct config *c, const struct train_data *d, stru
     if (result < 0 || (int64_t)bytes > available)
         return fail(e, ERR_MEMORY, "P17", "%lld MiB of memory are available, this training needs more: a "
                     "smaller --patch, --batch or --filters may fit", (long long)(available >> 20));
+    if (d->store.bytes <= dev->room)
+        bytes += d->store.bytes; /* the device holds the cases, too */
     report_line(console_report(c), REPORT_NOTE, NULL, NULL,
                 "%s, %s: %d labelled and %d unlabelled cases, patch %lld,%lld,%lld, %zu MiB for training",
                 dev->describe, precision_name(dev->precision), d->store.n_labeled,
