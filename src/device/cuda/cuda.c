@@ -396,8 +396,7 @@ static int open_context(struct gpu *g, struct error *e)
                     g->index, f.name, f.major, f.minor, CUDA_MAJOR);
     g->total = f.total;
     g->base.room = f.available / 2;
-    snprintf(g->base.describe, sizeof g->base.describe, "cuda:%d, %.64s, %s", g->index, f.name,
-             precision_name(g->base.precision));
+    snprintf(g->base.describe, sizeof g->base.describe, "cuda:%d, %.64s", g->index, f.name);
     return 0;
 }
 
