@@ -164,6 +164,8 @@ static void check_classes(int classes)
     struct both best = bytes_below(n, classes), sure = floats(n, 0, 1), more_out = floats(n, 0, 1);
     SUMS(ce_dice, more, n, 3 * classes - 1, 1, 0.0,
          (k.logits = F(z), k.label = U(y), k.weight = F(w), k.classes = classes));
+    SUMS(ce_dice, "with background", n, 3 * classes + 2, 1, 0.0,
+         (k.logits = F(z), k.label = U(y), k.weight = F(w), k.classes = classes, k.background = 1));
     MAP(ce_dice_grad, more, n, (k.logits = F(z), k.label = U(y), k.weight = F(w), k.dlogits = F(dz),
         k.classes = classes, k.ce = 0.7f, k.a = F(a), k.b = F(b)), difference(&dz));
     MAP(hard_label, more, n, (k.logits = F(z), k.label = U(best), k.confidence = F(sure),
@@ -172,6 +174,12 @@ static void check_classes(int classes)
     MAP(window_label, more, n, (k.prob = F(prob), k.label = U(best), k.foreground = F(sure),
         k.entropy = F(more_out), k.c = classes),
         larger(bytes_differ(&best), larger(difference(&sure), difference(&more_out))));
+    SUMS(mse, more, n, 2, 1, 0.0,
+         (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.classes = classes));
+    MAP(mse_grad, more, n, (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.dlogits = F(dz),
+        k.classes = classes, k.scale = 0.7f), difference(&dz));
+    MAP(add_softmax, more, n, (k.logits = F(z), k.prob = F(prob), k.classes = classes, k.share = 0.3f),
+        difference(&prob));
     struct both *all[] = {&z, &dz, &w, &a, &b, &y, &best, &sure, &more_out, &prob};
     for (int i = 0; i < 10; i++)
         drop(all[i]);

@@ -11,7 +11,12 @@
 #include "base/rng.h"
 #include "train/loss.h"
 
-enum loss_kind { GOLDEN_CE_DICE, GOLDEN_LIKELIHOOD, GOLDEN_GED, GOLDEN_GED_JOINT };
+enum loss_kind {
+    GOLDEN_CE_DICE, GOLDEN_LIKELIHOOD, GOLDEN_GED, GOLDEN_GED_JOINT,
+    GOLDEN_CE_DICE_ALL, /* background has a Dice, too */
+    GOLDEN_MSE,         /* to the softmax of the second network's mean */
+    GOLDEN_KINDS
+};
 enum { SEED = 20240607, STEP = 5 }; /* as in tools/golden_loss.py */
 
 /* ---- devices and tensors --------------------------------------------------------------------- */
@@ -77,7 +82,8 @@ static inline void fill_bytes(struct tensor *t, int number, int top)
 struct scene {
     struct gaussian net[2];
     struct tensor label, weight;
-    struct loss_scratch *scratch;
+    struct tensor target;              /* softmax of the teacher's mean */
+    struct loss_scratch *scratch, *all; /* all: Dice with background */
     int items, voxels, classes, rank, samples;
 };
 
@@ -111,6 +117,10 @@ static inline void new_scene(struct scene *s, int number, int items, int voxels,
     }
     struct loss_options o = {.classes = classes, .samples = samples, .dice_share = 0.5};
     assert_ok(loss_scratch_new(&s->scratch, dev, &o, &e), e);
+    o.dice_background = 1;
+    assert_ok(loss_scratch_new(&s->all, dev, &o, &e), e);
+    s->target = new_tensor(items, voxels, classes, VALUE_F32);
+    soft_labels(dev, &s->target, &s->net[1].mean, 1.0, SOFT_SET);
 }
 
 static inline void free_scene(struct scene *s)
@@ -124,7 +134,9 @@ static inline void free_scene(struct scene *s)
     free_tensor(&s->net[0].mask);
     free_tensor(&s->label);
     free_tensor(&s->weight);
+    free_tensor(&s->target);
     loss_scratch_free(s->scratch);
+    loss_scratch_free(s->all);
 }
 
 static inline void zero_grads(struct scene *s)
@@ -135,13 +147,22 @@ static inline void zero_grads(struct scene *s)
         memset(t[k]->data, 0, (size_t)tensor_count(t[k]) * sizeof(float));
 }
 
+/* How many of mean, diag and factor a loss has gradients for. */
+static inline int kind_outputs(int kind)
+{
+    return kind >= GOLDEN_LIKELIHOOD && kind <= GOLDEN_GED_JOINT ? 3 : 1;
+}
+
 static inline double run_kind(struct scene *s, int kind, double weight)
 {
     struct gaussian *g = s->net;
     switch (kind) {
     case GOLDEN_CE_DICE:
-        return loss_ce_dice(dev, s->scratch, &g->mean, &s->label, &s->weight, weight, &g->dmean,
-                            NULL, NULL);
+    case GOLDEN_CE_DICE_ALL:
+        return loss_ce_dice(dev, kind == GOLDEN_CE_DICE ? s->scratch : s->all, &g->mean, &s->label,
+                            &s->weight, weight, &g->dmean, NULL, NULL);
+    case GOLDEN_MSE:
+        return loss_mse(s->scratch, &g->mean, &s->target, &s->weight, weight, &g->dmean);
     case GOLDEN_LIKELIHOOD:
         return loss_mc_likelihood(dev, s->scratch, g, &s->label, s->samples, weight);
     default:
@@ -304,7 +325,34 @@ static inline double naive_ged(const struct naive *n, int joint)
     return value;
 }
 
-static inline double naive_ce_dice(const struct naive *n, int weighted)
+static inline void naive_softmax(double *p, const double *z, int classes)
+{
+    double top = z[0], sum = 0;
+    for (int c = 1; c < classes; c++)
+        top = fmax(top, z[c]);
+    for (int c = 0; c < classes; c++)
+        sum += p[c] = exp(z[c] - top);
+    for (int c = 0; c < classes; c++)
+        p[c] /= sum;
+}
+
+static inline double naive_mse(const struct naive *n)
+{
+    const struct scene *s = n->s;
+    const float *weight = s->weight.data;
+    double value = 0, total = 0, p[16], q[16];
+    for (int i = 0; i < s->items * s->voxels; i++) {
+        naive_softmax(p, n->value[0][0] + i * s->classes, s->classes);
+        naive_softmax(q, n->value[1][0] + i * s->classes, s->classes);
+        for (int c = 0; c < s->classes; c++)
+            value += (double)weight[i] * (p[c] - q[c]) * (p[c] - q[c]);
+        total += (double)weight[i] * s->classes;
+    }
+    return value / total;
+}
+
+/* first: class that Dice begins with */
+static inline double naive_ce_dice(const struct naive *n, int weighted, int first)
 {
     const struct scene *s = n->s;
     const uint8_t *label = s->label.data;
@@ -324,8 +372,8 @@ static inline double naive_ce_dice(const struct naive *n, int weighted)
             Y[c] += w * y;
         }
     }
-    for (int c = 1; c < s->classes; c++)
-        dice += (1 - (2 * I[c] + 1e-5) / (Z[c] + Y[c] + 1e-5)) / (s->classes - 1);
+    for (int c = first; c < s->classes; c++)
+        dice += (1 - (2 * I[c] + 1e-5) / (Z[c] + Y[c] + 1e-5)) / (s->classes - first);
     return 0.5 * (ce / total + dice);
 }
 

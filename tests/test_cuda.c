@@ -382,19 +382,19 @@ static uint64_t train_on(struct device *dev, char *method)
 
 static void test_trainings(void **state)
 {
-    char supervised[] = "supervised", paste[] = "copy-paste", aua[] = "aua";
-    char *names[] = {supervised, paste, aua};
     (void)state;
-    for (int m = 0; m < 3; m++) {
+    for (int m = 0; methods[m]; m++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s", methods[m]->name);
         struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 2};
         struct device *dev;
         struct error e;
         assert_ok(device_open(&dev, &o, &e), e);
-        uint64_t want = train_on(dev, names[m]);
+        uint64_t want = train_on(dev, name);
         device_close(dev);
         fake_reset();
         dev = open_fake(PRECISION_F32);
-        assert_true(train_on(dev, names[m]) == want);
+        assert_true(train_on(dev, name) == want);
         assert_true(cuda_bytes(dev) == 0 && fake.blocks == 0);
         device_close(dev);
     }

@@ -1,5 +1,5 @@
-/* Tests of loss.h: cross-entropy and Dice, hard labels, noise on inputs. Oracles: naive loops in
- * double. */
+/* Tests of loss.h: cross-entropy and Dice, hard and soft labels, noise on inputs. Oracles: naive
+ * loops in double. */
 #include "loss_scene.h"
 
 /* ---- cross-entropy and Dice ------------------------------------------------------------------ */
@@ -31,7 +31,7 @@ static void test_no_weights_is_ones(void **state)
     new_naive(&n, &s);
     struct tensor *z = &s.net[0].mean, *dz = &s.net[0].dmean, none = {0};
     double plain = loss_ce_dice(dev, s.scratch, z, &s.label, &none, 1, dz, NULL, NULL);
-    assert_true(fabs(plain - naive_ce_dice(&n, 0)) < 1e-6);
+    assert_true(fabs(plain - naive_ce_dice(&n, 0, 1)) < 1e-6);
     /* a constant weight changes nothing but eps: scaled by 1000 that is beyond float */
     for (int i = 0; i < 2 * 61; i++)
         ((float *)s.weight.data)[i] = 1000;
@@ -63,6 +63,7 @@ static void test_empty_weights(void **state)
     double value = loss_ce_dice(dev, s.scratch, &g->mean, &s.label, &s.weight, 1, &g->dmean, &ce,
                                 &dice);
     assert_true(value == 0 && ce == 0 && dice == 0);
+    assert_true(loss_mse(s.scratch, &g->mean, &s.target, &s.weight, 1, &g->dmean) == 0);
     for (int i = 0; i < 2 * 40 * 3; i++)
         assert_true(((float *)s.net[0].dmean.data)[i] == 0);
     free_scene(&s);
@@ -103,6 +104,41 @@ static void test_hard_labels(void **state)
     }
 }
 
+/* Shares of several softmaxes; the plain mean without weights; no gradient where the two agree. */
+static void test_soft_labels(void **state)
+{
+    (void)state;
+    for (int classes = 2; classes <= 5; classes++) {
+        struct scene s;
+        struct naive n;
+        new_scene(&s, 64, 2, 45, classes, 1, 2, 0);
+        new_naive(&n, &s);
+        struct tensor mix = new_tensor(2, 45, classes, VALUE_F32), none = {0};
+        fill(&mix, 65, 1.0f); /* what was there does not count */
+        soft_labels(dev, &mix, &s.net[0].mean, 0.3, SOFT_SET);
+        soft_labels(dev, &mix, &s.net[1].mean, 0.7, SOFT_ADD);
+        double p[16], q[16], mse = 0;
+        for (int v = 0; v < 90; v++) {
+            naive_softmax(p, n.value[0][0] + v * classes, classes);
+            naive_softmax(q, n.value[1][0] + v * classes, classes);
+            for (int c = 0; c < classes; c++) {
+                double got = (double)((float *)mix.data)[v * classes + c];
+                assert_true(fabs(got - 0.3 * p[c] - 0.7 * q[c]) < 2e-7);
+                mse += (p[c] - q[c]) * (p[c] - q[c]) / (90 * classes);
+            }
+        }
+        struct gaussian *g = s.net;
+        assert_true(fabs(loss_mse(s.scratch, &g->mean, &s.target, &none, 1, NULL) - mse) < 1e-7);
+        soft_labels(dev, &mix, &g->mean, 1, SOFT_SET);
+        assert_true(loss_mse(s.scratch, &g->mean, &mix, NULL, 1, &g->dmean) < 1e-14);
+        for (int i = 0; i < 90 * classes; i++)
+            assert_true(fabsf(((float *)g->dmean.data)[i]) < 1e-8f);
+        free_tensor(&mix);
+        free_naive(&n);
+        free_scene(&s);
+    }
+}
+
 static void test_noise(void **state)
 {
     (void)state;
@@ -133,7 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zero_logits),   cmocka_unit_test(test_no_weights_is_ones),
         cmocka_unit_test(test_empty_weights), cmocka_unit_test(test_hard_labels),
-        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_soft_labels),   cmocka_unit_test(test_noise),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

@@ -28,7 +28,7 @@ static void test_golden(void **state)
         assert_true(fabs(value - want->value) <= 1e-6 * (1 + fabs(want->value)));
         const struct tensor *grad[] = {&s.net[0].dmean, &s.net[0].ddiag, &s.net[0].dfactor};
         const float *at = want->grad;
-        for (int k = 0; k < (want->kind == GOLDEN_CE_DICE ? 1 : 3); k++) {
+        for (int k = 0; k < kind_outputs(want->kind); k++) {
             int64_t n = tensor_count(grad[k]);
             assert_true(nmse(grad[k]->data, at, n) <= 1e-9);
             at += n;
@@ -41,9 +41,17 @@ static void test_golden(void **state)
 
 static double naive_kind(const struct naive *n, int kind)
 {
-    return kind == GOLDEN_CE_DICE      ? naive_ce_dice(n, 1)
-           : kind == GOLDEN_LIKELIHOOD ? naive_likelihood(n)
-                                       : naive_ged(n, kind == GOLDEN_GED_JOINT);
+    switch (kind) {
+    case GOLDEN_CE_DICE:
+    case GOLDEN_CE_DICE_ALL:
+        return naive_ce_dice(n, 1, kind == GOLDEN_CE_DICE);
+    case GOLDEN_LIKELIHOOD:
+        return naive_likelihood(n);
+    case GOLDEN_MSE:
+        return naive_mse(n);
+    default:
+        return naive_ged(n, kind == GOLDEN_GED_JOINT);
+    }
 }
 
 /* Every seventh or so derivative of one loss against central differences of the naive one. */
@@ -54,7 +62,7 @@ static void check_differences(struct scene *s, struct naive *n, int kind, double
     zero_grads(s);
     double value = run_kind(s, kind, weight), want = naive_kind(n, kind);
     assert_true(fabs(value - want) <= 1e-6 * (1 + fabs(want)));
-    for (int k = 0; k < (kind == GOLDEN_CE_DICE ? 1 : 3); k++) {
+    for (int k = 0; k < kind_outputs(kind); k++) {
         int64_t count = tensor_count(grad[k]), stride = count / 40 + 1;
         double largest = 0, worst = 0;
         for (int64_t i = 0; i < count; i += stride) {
@@ -89,6 +97,8 @@ static void test_differences(void **state)
         check_differences(&s, &n, GOLDEN_LIKELIHOOD, 1.3);
         check_differences(&s, &n, GOLDEN_GED, 0.15);
         check_differences(&s, &n, GOLDEN_GED_JOINT, 0.15);
+        check_differences(&s, &n, GOLDEN_CE_DICE_ALL, 0.7);
+        check_differences(&s, &n, GOLDEN_MSE, 0.1);
         free_naive(&n);
         free_scene(&s);
     }
@@ -111,7 +121,7 @@ static void test_single_class(void **state)
         struct scene s;
         new_scene(&s, 53, 2, 40, 3, 2, 4, 0);
         memset(s.label.data, only, 2 * 40);
-        for (int kind = GOLDEN_CE_DICE; kind <= GOLDEN_GED_JOINT; kind++)
+        for (int kind = GOLDEN_CE_DICE; kind < GOLDEN_KINDS; kind++)
             assert_true(isfinite(run_kind(&s, kind, 1)));
         assert_finite_grads(&s);
         free_scene(&s);
@@ -129,7 +139,7 @@ static void test_huge_logits(void **state)
             for (int k = 0; k < 2 * 70 * classes; k++)
                 mean[k] = k % 3 == 0 ? mean[k] : mean[k] > 0 ? 1e4f : -1e4f;
         }
-        for (int kind = GOLDEN_CE_DICE; kind <= GOLDEN_GED_JOINT; kind++)
+        for (int kind = GOLDEN_CE_DICE; kind < GOLDEN_KINDS; kind++)
             assert_true(isfinite(run_kind(&s, kind, 1)));
         assert_finite_grads(&s);
         struct naive n;
@@ -305,8 +315,8 @@ static void test_threads(void **state)
         dev = open_device(threads[i]);
         struct scene s;
         new_scene(&s, 63, 2, 14001, 2, 8, 6, 1);
-        double value[4];
-        for (int kind = GOLDEN_CE_DICE; kind <= GOLDEN_GED_JOINT; kind++)
+        double value[GOLDEN_KINDS];
+        for (int kind = GOLDEN_CE_DICE; kind < GOLDEN_KINDS; kind++)
             value[kind] = run_kind(&s, kind, 1);
         uint64_t hash = hash_bytes(value, sizeof value, 1);
         hash = hash_floats(&s.net[0].dmean, hash);

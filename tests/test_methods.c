@@ -7,7 +7,7 @@
  * allocate. FALX_TEST_MARGINS=1 in the environment prints the largest differences.
  *
  * Learning: a bright ball in noise, a few dozen steps, and the Dice of the model that a run would
- * be judged by, on cases it never saw.
+ * be judged by, on cases it never saw. Stopping: a run that was interrupted ends in the same bytes.
  */
 #include <math.h>
 
@@ -211,6 +211,8 @@ GOLDEN(stage2_paste)
 GOLDEN(paste)
 GOLDEN(paste_threshold)
 GOLDEN(supervised)
+GOLDEN(mt_two)
+GOLDEN(mt_three)
 
 /* ---- learning ---------------------------------------------------------------------------------- */
 
@@ -272,10 +274,109 @@ static double dice_after(char *method, int64_t steps)
 static void every_method_learns(void **state)
 {
     (void)state;
-    char supervised[] = "supervised", paste[] = "copy-paste", aua[] = "aua";
-    assert_true(dice_after(supervised, 40) > 0.8);
-    assert_true(dice_after(paste, 40) > 0.8);
-    assert_true(dice_after(aua, 40) > 0.8);
+    for (int i = 0; methods[i]; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s", methods[i]->name);
+        if (!(dice_after(name, 40) > 0.8))
+            test_fail("%s does not learn", name);
+    }
+}
+
+/* ---- stopping ---------------------------------------------------------------------------------- */
+
+struct stopping {
+    int64_t at, done; /* 0: never */
+};
+
+static void on_counted_step(void *arg, const struct train_step *s)
+{
+    ((struct stopping *)arg)->done = s->done;
+}
+
+static int wants_stop(void *arg)
+{
+    const struct stopping *s = arg;
+    return s->at > 0 && s->done >= s->at;
+}
+
+/* The smallest training there is: one filter, four steps. */
+static struct settings small_settings(char *method)
+{
+    struct settings set = golden_runs[0].set;
+    set.method = method;
+    set.steps = 4;
+    set.filters = 1;
+    set.patch[0] = set.patch[1] = set.patch[2] = 16;
+    set.ramp = RAMP_CONTINUOUS;
+    return set;
+}
+
+static int train_small(const struct settings *set, int64_t stop_at, int threads, int resume, struct error *e)
+{
+    struct case_store store = {.channels = 1, .n_classes = 2};
+    struct stopping s = {.at = stop_at};
+    struct device_options d = {.name = "cpu", .precision = PRECISION_F32, .threads = threads};
+    struct train_options o = {.run = "run", .settings = set, .store = &store, .resume = resume,
+                              .listen = {.arg = &s, .step = on_counted_step, .stop = wants_stop}};
+    struct train_result r;
+    for (int i = 0; i < 5; i++)
+        ball_case(&store, i, i < 2, 3);
+    assert_ok(device_open(&o.dev, &d, e), *e);
+    if (!resume)
+        fresh_run();
+    int result = train_run(&r, &o, e);
+    device_close(o.dev);
+    case_store_free(&store);
+    return result;
+}
+
+static uint64_t model_hash(void)
+{
+    static unsigned char bytes[1 << 20];
+    FILE *f = fopen("run/model.safetensors", "rb");
+    assert_non_null(f);
+    size_t n = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    assert_true(n > 0 && n < sizeof bytes);
+    return hash_bytes(bytes, n, 0);
+}
+
+/* Stopped after some step, gone on with by two threads: the bytes of the run that nobody disturbed. */
+static void every_method_resumes(void **state)
+{
+    (void)state;
+    for (int i = 0; methods[i]; i++) {
+        struct error e;
+        char name[32];
+        snprintf(name, sizeof name, "%s", methods[i]->name);
+        struct settings set = small_settings(name);
+        assert_ok(train_small(&set, 0, 1, 0, &e), e);
+        uint64_t want = model_hash();
+        for (int64_t at = 1; at < 4; at += 2) {
+            assert_refused(train_small(&set, at, 1, 0, &e), e, ERR_STOPPED, "P11");
+            assert_ok(train_small(&set, 0, 2, 1, &e), e);
+            if (model_hash() != want)
+                test_fail("%s differs after a stop at step %d", name, (int)at);
+        }
+    }
+}
+
+static void odd_batches_are_refused(void **state)
+{
+    static const struct {
+        char name[16];
+        int batch, labeled;
+    } odd[] = {{"mt", 4, 4}};
+    (void)state;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        struct error e;
+        char name[16];
+        memcpy(name, odd[i].name, sizeof name);
+        struct settings set = small_settings(name);
+        set.batch = odd[i].batch;
+        set.labeled_batch = odd[i].labeled;
+        assert_refused(train_small(&set, 0, 1, 0, &e), e, ERR_CONFIG, "C03");
+    }
 }
 
 int main(void)
@@ -291,7 +392,11 @@ int main(void)
         cmocka_unit_test(golden_paste),
         cmocka_unit_test(golden_paste_threshold),
         cmocka_unit_test(golden_supervised),
+        cmocka_unit_test(golden_mt_two),
+        cmocka_unit_test(golden_mt_three),
         cmocka_unit_test(every_method_learns),
+        cmocka_unit_test(every_method_resumes),
+        cmocka_unit_test(odd_batches_are_refused),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

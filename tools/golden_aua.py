@@ -34,6 +34,7 @@ BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labe
             pseudo_weight=1.0, pseudo_threshold=0.0, stage2_init="STAGE2_FRESH", stage2_cov=0, stage2_paste=0,
             stage2_share=1.0, stages=2, paste_size=2.0 / 3.0, paste_weight=0.5)
 SCENE = dict(classes=2, channels=1, has_mask=1, labeled=5, unlabeled=6)
+THREE = dict(SCENE, classes=3, channels=2)
 
 # Seeds are chosen so that the stage-1 network labels some voxels with each of two classes. The learning
 # rate is low because this network is chaotic: batch norm over the few voxels of the deepest level
@@ -68,6 +69,10 @@ RUNS = {
         paste_size=0.5, paste_weight=0.7, dice_share=0.8)),
     "supervised": (dict(SCENE, classes=3, channels=2), dict(
         method="supervised", seed=9, steps=5, dice_share=0.3)),
+    "mt_two": (SCENE, dict(method="mt", seed=24, patch=(32, 32, 32), lr=0.0002)),
+    "mt_three": (THREE, dict(
+        method="mt", seed=26, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=5.0,
+        schedule="SCHEDULE_POLY", teacher_noise=0.3, dice_share=0.7)),
 }
 
 
@@ -339,12 +344,12 @@ def mc_likelihood(samples, label):
     return -(torch.logsumexp(own, dim=1) - math.log(S)).mean() / v
 
 
-def dice(logits, label, weight=None):
-    """Mean over foreground classes, squares in the denominator, items taken together."""
+def dice(logits, label, weight=None, first=1):
+    """Mean over the classes from `first` on, squares in the denominator, items taken together."""
     p = torch.softmax(logits, dim=1)
     w = torch.ones_like(p[:, 0]) if weight is None else weight
     terms = []
-    for c in range(1, p.shape[1]):
+    for c in range(first, p.shape[1]):
         y = (label == c).double()
         s = p[:, c]
         terms.append(1 - (2 * (w * s * y).sum() + 1e-5) / ((w * s * s).sum() + (w * y * y).sum() + 1e-5))
@@ -504,11 +509,11 @@ def ramp(s, t, total):
     return s["consistency"] * math.exp(-5 * (1 - min(c, R) / R) ** 2)
 
 
-def noise(shape, s, draw):
-    """For (n, c, d, h, w), drawn along the channels-last order."""
+def noise(shape, s, draw, number=1):
+    """For (n, c, d, h, w), drawn along the channels-last order; number: of the teacher's pass."""
     n, c, d, h, w = shape
     count = n * c * d * h * w
-    x = normals(philox(s["seed"], draw, INPUT_NOISE + 1, np.arange((count + 3) // 4))).reshape(-1)[:count]
+    x = normals(philox(s["seed"], draw, INPUT_NOISE + number, np.arange((count + 3) // 4))).reshape(-1)[:count]
     x = np.clip(s["teacher_noise"] * x, -2 * s["teacher_noise"], 2 * s["teacher_noise"])
     return torch.from_numpy(x.reshape(n, d, h, w, c)).permute(0, 4, 1, 2, 3)
 
@@ -591,6 +596,33 @@ class Run:
             self.closest(z, sure, t)
             self.paste_step(t, total, image[:self.L], image[self.L:], label[:self.L], pseudo, trust,
                             s["paste_weight"])
+
+    # ---- methods with one term beside the loss of labels
+
+    def semi(self, term, first):
+        """term gives the student's logits, labelled items first, and its value; Dice from class `first` on."""
+        s, L = self.s, self.L
+        self.student, self.teacher = (Net(s, self.scene, n) for n in ("student", "teacher"))
+        update = Optimizer(self.student)
+        for t, total, image, label, _ in self.steps(1.0):
+            z, name, value = term(image, t, total)
+            ce, d = cross_entropy(z[:L], label[:L]), dice(z[:L], label[:L], None, first)
+            sup, w = (1 - s["dice_share"]) * ce + s["dice_share"] * d, ramp(s, t, total)
+            loss = sup + w * value
+            norm = update.step(loss, t, total)
+            self.note(t, loss=loss, supervised=sup, ce=ce, dice=d, weight=w, gradient=norm, **{name: value})
+            self.teacher.average(self.student, t, s["ema_decay"])
+
+    def guess(self, image, number, noisy):
+        """The teacher's probabilities in its pass `number` of a step."""
+        with torch.no_grad():
+            seen = image + noise(image.shape, self.s, self.draw, number) if noisy else image
+            return torch.softmax(self.teacher.run(seen, True, number, self.draw)["mean"], 1)
+
+    def mean_teacher(self, image, t, total):
+        z = self.student.run(image, True, 0, self.draw)["mean"]
+        apart = torch.softmax(z[self.L:], 1) - self.guess(image[self.L:], 1, True)
+        return z, "consistency", (apart ** 2).mean()
 
     # ---- AUA
 
@@ -690,6 +722,8 @@ class Run:
             self.supervised()
         elif self.s["method"] == "copy-paste":
             self.copy_paste()
+        elif self.s["method"] == "mt":
+            self.semi(self.mean_teacher, 0)
         else:
             self.stage1()
             if self.s["stages"] > 1:

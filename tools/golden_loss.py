@@ -112,18 +112,22 @@ class Case:
                 total = total + 2 * d(p[i], q[j]) - d(p[i], p[j]) - d(q[i], q[j])
         return (total / self.samples**2).mean()
 
-    def ce_dice(self):
+    def ce_dice(self, first=1):
         z, w = self.net[0][0], self.weight
         log_p = torch.log_softmax(z, dim=-1)
         p, y = log_p.exp(), torch.nn.functional.one_hot(self.label, self.classes).double()
         ce = -(w * (log_p * y).sum(-1)).sum() / w.sum()
         w = w[:, :, None]
         dice = 0
-        for c in range(1, self.classes):
+        for c in range(first, self.classes):
             top = 2 * (w * p * y)[..., c].sum() + 1e-5
             bottom = (w * p * p)[..., c].sum() + (w * y)[..., c].sum() + 1e-5
             dice = dice + 1 - top / bottom
-        return 0.5 * (ce + dice / (self.classes - 1))
+        return 0.5 * (ce + dice / (self.classes - first))
+
+    def mse(self):
+        p, q = (torch.softmax(self.net[i][0], dim=-1) for i in range(2))
+        return (self.weight * ((p - q) ** 2).mean(-1)).sum() / self.weight.sum()
 
     def gradients(self, value):
         grads = torch.autograd.grad(value, self.net[0], allow_unused=True)
@@ -156,6 +160,8 @@ def main():
         show(case, number, "GOLDEN_GED", case.ged(False), masked)
         if number == 2:
             show(case, number, "GOLDEN_GED_JOINT", case.ged(True), masked)
+        show(case, number, "GOLDEN_CE_DICE_ALL", case.ce_dice(0), masked)
+        show(case, number, "GOLDEN_MSE", case.mse(), masked)
     print("};")
 
 

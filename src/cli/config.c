@@ -19,6 +19,7 @@
 
 #include "base/io.h"
 #include "cli/options.h"
+#include "train/method.h"
 
 enum { CONFIG_BYTES_MAX = 1 << 20 }; /* 1 MB: the contract's limit for config files */
 
@@ -99,6 +100,10 @@ static int set_int(int64_t *out, const struct option_row *o, const char *text, s
 static int set_real(double *out, const struct option_row *o, const char *text, struct error *e)
 {
     double v;
+    if (o->traits & OPTION_AUTO && strcmp(text, "auto") == 0) {
+        *out = -1;
+        return 0;
+    }
     if (parse_real(&v, text) < 0)
         return refuse(o, text, number_fault(text), e);
     if (v < o->min || v > o->max || (o->traits & OPTION_MAX_OPEN && !(v < o->max)))
@@ -374,6 +379,9 @@ static int finish(struct config *c, struct error *e)
              (long long)c->set.batch);
         return fail_in(e, "--labeled-batch");
     }
+    const struct method *method = method_find(c->set.method);
+    if (c->set.consistency < 0)
+        c->set.consistency = method ? method->consistency : 0;
     if (c->print_config || c->show_limits)
         return 0;
     char text[PATH_MAX];

@@ -134,7 +134,10 @@ int option_text(char *out, size_t cap, const struct option_row *o, const struct 
     case OPTION_INT3:
         return int_text(out, cap, o, at);
     case OPTION_REAL:
-        real_text(out, cap, *(const double *)at);
+        if (o->traits & OPTION_AUTO && *(const double *)at < 0)
+            snprintf(out, cap, "auto");
+        else
+            real_text(out, cap, *(const double *)at);
         return 1;
     case OPTION_CHOICE:
         choice_text(out, cap, o->choices, *(const int *)at);

@@ -122,7 +122,7 @@ const struct option_row options[] = {
      .choices = "auto|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
      .help = "a named set of values; paper-NAME repeats a published setting, auto is our recipe"},
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
-     .verbs = TRAIN, .value = "aua", .choices = "supervised|aua|copy-paste",
+     .verbs = TRAIN, .value = "aua", .choices = "supervised|aua|copy-paste|mt",
      .help = "how to learn"},
     {.name = "steps", .aliases = "max-iterations", .kind = OPTION_INT, .group = GROUP_TRAIN,
      .offset = AT(set.steps), .verbs = TRAIN, .value = "6000", .min = 1, .max = 10000000,
@@ -195,8 +195,9 @@ const struct option_row options[] = {
      .help = "aua: 1 stops after the first stage"},
 
     {.name = "consistency", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.consistency),
-     .verbs = TRAIN, .value = "0.15", .min = 0, .max = 1000, .meta = "W",
-     .help = "full weight of the agreement with the teacher"},
+     .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 0, .max = 1000, .meta = "W",
+     .help = "full weight of the agreement with the teacher; auto is the published one: aua 0.15, "
+             "others 0.1"},
     {.name = "teacher-noise", .kind = OPTION_REAL, .group = GROUP_AUA,
      .offset = AT(set.teacher_noise), .verbs = TRAIN, .value = "0.1", .min = 0, .max = 10,
      .meta = "SD", .help = "noise on what the teacher sees"},
@@ -404,6 +405,6 @@ const struct verb_row verbs[VERB_COUNT] = {
 const char *const group_titles[GROUP_COUNT] = {
     [GROUP_GENERAL] = "General", [GROUP_READING] = "Reading volumes", [GROUP_WRITING] = "Writing",
     [GROUP_DATA] = "Data sets", [GROUP_TRAIN] = "Training",
-    [GROUP_AUA] = "Losses of aua and copy-paste", [GROUP_PREDICT] = "Predicting",
+    [GROUP_AUA] = "Losses beside that of labels", [GROUP_PREDICT] = "Predicting",
     [GROUP_PHANTOM] = "Phantom", [GROUP_EVAL] = "Scores and pages",
 };

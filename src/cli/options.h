@@ -22,7 +22,7 @@ enum option_kind {           /* what lies at the offset in struct config */
 
 enum option_trait {
     OPTION_ARGV_ONLY = 1,    /* makes no sense in a config file; not shown by --print-config */
-    OPTION_AUTO = 2,         /* the word "auto" is allowed and stored as 0, of flags as -1 */
+    OPTION_AUTO = 2,         /* the word "auto" is allowed and stored as 0, of flags and reals as -1 */
     OPTION_MAX_OPEN = 4,     /* max itself is not allowed */
     OPTION_NEEDED = 8        /* the verb refuses to run without it */
 };

@@ -92,18 +92,19 @@ KERNEL void k_load_weights(float *out, const float *weight, int64_t i, int64_t n
 
 /* ---- cross-entropy and Dice ------------------------------------------------------------------ */
 
-/* Sums, weighted by voxel: nll, weight, then for every foreground class p*y, p*p, y. */
+/* Sums, weighted by voxel: nll, weight, then for every class of Dice p*y, p*p, y. */
 struct r_ce_dice {
     const float *logits;
     const uint8_t *label;
     const float *weight; /* NULL: 1 */
     int classes;
+    int background;      /* 1: class 0 has a Dice, too */
 };
 KERNEL void r_ce_dice_range(const struct r_ce_dice *k, int64_t i0, int64_t i1, float *sums)
 {
     float z[KERNEL_CLASSES][K_LANES], w[K_LANES], nll[K_LANES], total[K_LANES], t[K_LANES];
     int32_t y[K_LANES];
-    const int classes = K_CLASSES(k->classes);
+    const int classes = K_CLASSES(k->classes), first = K_DICE_FIRST(!k->background);
     EACH_CHUNK(i, n, i0, i1) {
         k_load(z, k->logits + i * classes, classes, classes, n);
         k_load_labels(y, k->label + i, n);
@@ -112,20 +113,21 @@ KERNEL void r_ce_dice_range(const struct r_ce_dice *k, int64_t i0, int64_t i1, f
         k_add_product(sums, 0, nll, w);
         k_add(sums, 1, w);
         EACH_LANE(j) total[j] = 1.0f / total[j];
-        for (int c = 1; c < classes; c++) {
+        for (int c = first; c < classes; c++) {
+            const int at = 2 + 3 * (c - first);
             float *p = z[c];
             EACH_LANE(j) p[j] *= total[j];
             EACH_LANE(j) t[j] = y[j] == c ? w[j] : 0.0f;
-            k_add(sums, 3 * c + 1, t);
-            k_add_product(sums, 3 * c - 1, p, t);
+            k_add(sums, at + 2, t);
+            k_add_product(sums, at, p, t);
             EACH_LANE(j) t[j] = p[j] * w[j];
-            k_add_product(sums, 3 * c, p, t);
+            k_add_product(sums, at + 1, p, t);
         }
     }
 }
 
-/* dlogits += w * ( ce * (p - y) + p * (G - sum G p) ) with G(c) = a(c) y + b(c) p for c > 0, 0 for
- * background. */
+/* dlogits += w * ( ce * (p - y) + p * (G - sum G p) ) with G(c) = a(c) y + b(c) p; a class without Dice has
+ * zeros there. */
 struct k_ce_dice_grad {
     const float *logits;
     const uint8_t *label;
@@ -146,18 +148,99 @@ KERNEL void k_ce_dice_grad_range(const struct k_ce_dice_grad *k, int64_t i0, int
         k_load_weights(w, k->weight, i, n);
         k_softmax(z, classes);
         EACH_LANE(j) dot[j] = 0;
-        for (int c = 1; c < classes; c++) {
+        for (int c = 0; c < classes; c++) {
             float a = k->a[c], b = k->b[c], *p = z[c];
             EACH_LANE(j) dot[j] += p[j] * ((y[j] == c ? a : 0.0f) + b * p[j]);
         }
         for (int c = 0; c < classes; c++) {
-            float a = c ? k->a[c] : 0, b = c ? k->b[c] : 0, ce = k->ce, *p = z[c];
+            float a = k->a[c], b = k->b[c], ce = k->ce, *p = z[c];
             EACH_LANE(j) {
                 float own = y[j] == c ? 1.0f : 0.0f, g = a * own + b * p[j] - dot[j];
                 p[j] = w[j] * (ce * (p[j] - own) + p[j] * g);
             }
         }
         k_add_rows(k->dlogits + i * classes, z, classes, classes, n, 0);
+    }
+}
+
+/* ---- without labels -------------------------------------------------------------------------- */
+
+/* prob = share * softmax(logits), or, unless it is fresh, that is added. */
+struct k_add_softmax {
+    const float *logits;
+    float *prob;
+    int classes;
+    float share;
+    int fresh;
+};
+KERNEL void k_add_softmax_range(const struct k_add_softmax *k, int64_t i0, int64_t i1)
+{
+    float z[KERNEL_CLASSES][K_LANES];
+    const int classes = k->classes;
+    const float share = k->share;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(z, k->logits + i * classes, classes, classes, n);
+        k_softmax(z, classes);
+        for (int c = 0; c < classes; c++)
+            EACH_LANE(j) z[c][j] *= share;
+        k_add_rows(k->prob + i * classes, z, classes, classes, n, k->fresh);
+    }
+}
+
+/* z, a gradient by probabilities p, becomes that by logits: p * (z - sum z p). */
+KERNEL void k_through_softmax(float (*z)[K_LANES], float (*p)[K_LANES], int classes)
+{
+    float dot[K_LANES] = {0};
+    for (int c = 0; c < classes; c++)
+        EACH_LANE(j) dot[j] += z[c][j] * p[c][j];
+    for (int c = 0; c < classes; c++)
+        EACH_LANE(j) z[c][j] = p[c][j] * (z[c][j] - dot[j]);
+}
+
+/* Sums, weighted by voxel: (p - target)^2 over all classes, weight. */
+struct r_mse {
+    const float *logits, *target; /* target: probabilities */
+    const float *weight;          /* NULL: 1 */
+    int classes;
+};
+KERNEL void r_mse_range(const struct r_mse *k, int64_t i0, int64_t i1, float *sums)
+{
+    float p[KERNEL_CLASSES][K_LANES], q[KERNEL_CLASSES][K_LANES], w[K_LANES], square[K_LANES];
+    const int classes = k->classes;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(p, k->logits + i * classes, classes, classes, n);
+        k_load(q, k->target + i * classes, classes, classes, n);
+        k_load_weights(w, k->weight, i, n);
+        k_softmax(p, classes);
+        EACH_LANE(j) square[j] = 0;
+        for (int c = 0; c < classes; c++)
+            EACH_LANE(j) square[j] += (p[c][j] - q[c][j]) * (p[c][j] - q[c][j]);
+        k_add_product(sums, 0, square, w);
+        k_add(sums, 1, w);
+    }
+}
+
+/* dlogits += w * scale * (p - target), through softmax. */
+struct k_mse_grad {
+    const float *logits, *target, *weight;
+    float *dlogits;
+    int classes;
+    float scale;
+};
+KERNEL void k_mse_grad_range(const struct k_mse_grad *k, int64_t i0, int64_t i1)
+{
+    float p[KERNEL_CLASSES][K_LANES], q[KERNEL_CLASSES][K_LANES], w[K_LANES];
+    const int classes = k->classes;
+    const float scale = k->scale;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(p, k->logits + i * classes, classes, classes, n);
+        k_load(q, k->target + i * classes, classes, classes, n);
+        k_load_weights(w, k->weight, i, n);
+        k_softmax(p, classes);
+        for (int c = 0; c < classes; c++)
+            EACH_LANE(j) q[c][j] = w[j] * scale * (p[c][j] - q[c][j]);
+        k_through_softmax(q, p, classes);
+        k_add_rows(k->dlogits + i * classes, q, classes, classes, n, 0);
     }
 }
 
@@ -570,7 +653,8 @@ KERNEL void k_ged_grad_range(const struct k_ged_grad *k, int64_t i0, int64_t i1)
     }
 }
 
-#define KERNELS_LOSS(X) X(ce_dice_grad) X(hard_label) X(noise) X(sample_nll_grad) X(ged_grad)
-#define REDUCES_LOSS(X) X(ce_dice) X(sample_nll) X(gram)
+#define KERNELS_LOSS(X) X(ce_dice_grad) X(hard_label) X(noise) X(sample_nll_grad) X(ged_grad) \
+    X(add_softmax) X(mse_grad)
+#define REDUCES_LOSS(X) X(ce_dice) X(sample_nll) X(gram) X(mse)
 
 #endif

@@ -39,11 +39,13 @@
 enum { USUAL_CLASSES = 2, USUAL_PAIRS = 3, USUAL_RANK = 8 };
 #define K_CLASSES(n) USUAL_CLASSES
 #define K_FIRST(n) 0
+#define K_DICE_FIRST(n) 1
 #define K_PAIRS(n) USUAL_PAIRS
 #define K_RANK(n) USUAL_RANK
 #else
 #define K_CLASSES(n) (n)
 #define K_FIRST(n) (n)
+#define K_DICE_FIRST(n) (n)
 #define K_PAIRS(n) (n)
 #define K_RANK(n) (n)
 #endif

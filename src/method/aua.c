@@ -456,6 +456,7 @@ static void stage2_after(struct trainer *t)
 const struct method method_aua = {
     .name = "aua",
     .paper = "Wu, Zhuang, Zheng: arXiv 2111.10989",
+    .consistency = 0.15,
     .state_bytes = sizeof(struct aua),
     .done = aua_done,
     .phases = {

@@ -4,6 +4,7 @@
 const struct method *const methods[] = {
     &method_supervised,
     &method_copypaste,
+    &method_mt,
     &method_aua,
     NULL,
 };

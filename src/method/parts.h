@@ -39,4 +39,39 @@ int part_has_boundary(const struct trainer *t, int item);
  * running statistics are the student's. */
 void part_average(struct trainer *t, const char *teacher, const char *student);
 
+/* ---- methods with one term beside the loss of labels (semi.c) ---------------------------------- */
+
+/* A V-Net "student", perhaps with an averaged "teacher", that learns in one phase
+ *
+ *     loss = label loss of the first n_labeled items + w(t) * term of the method
+ *
+ * gradients = semi_student, passes of the teacher, ask_...() on logits and dlogits, semi_learn. */
+struct semi {
+    struct loss_scratch *scratch;
+    struct tensor logits, dlogits; /* of the student, between semi_student and semi_learn */
+    double supervised, ce, dice;   /* the label loss and its parts, of semi_learn */
+};
+struct semi_shape {
+    int student, teacher;          /* items of a pass; teacher 0: there is none */
+    int dice_background;           /* of the label loss, see loss.h */
+};
+int semi_begin(struct trainer *t, struct semi *s, const struct semi_shape *shape, struct error *e);
+void semi_done(struct semi *s);
+/* Refuses batches without unlabelled patches, or whose number is no multiple of this [C03]. */
+int semi_check(const struct trainer *t, int multiple, struct error *e);
+
+double semi_weight(const struct trainer *t); /* w(t) = --consistency * ramp */
+/* The student's pass over `image`, labelled items first, and the question for its label loss. */
+void semi_student(struct trainer *t, struct semi *s, const struct tensor *image);
+/* A pass of the teacher: batch statistics and dropout as in training, no gradient. number: of the pass, its
+ * own dropout. Returns the logits, which hold until the next pass of that net. */
+struct tensor semi_teacher(struct trainer *t, struct net *net, const struct tensor *image, int number);
+/* out = in + noise of the teacher's pass `number`. */
+void semi_noise(struct trainer *t, const struct tensor *out, const struct tensor *in, int number);
+/* Settles everything asked for, sends it back through the student and notes loss, label loss, `name` (the
+ * value of the method's term) and its weight. */
+void semi_learn(struct trainer *t, struct semi *s, const char *name, const double *term, double weight);
+/* The phase's after: the teacher's weights follow the student's; its running statistics stay its own. */
+void semi_after(struct trainer *t);
+
 #endif

@@ -6,9 +6,9 @@
  * several losses make their first passes one after the other and wait once (loss_scratch.h).
  *
  *     CE   = sum w nll / sum w
- *     Dice = mean over c > 0 of 1 - (2 I + eps) / A
- *            with I = sum w p y,  A = sum w p^2 + sum w y + eps
- *     dDice/dp(c) = (-2 y / A + (2 I + eps) 2 p / A^2) w / (classes - 1)
+ *     Dice = mean over c >= first of 1 - (2 I + eps) / A
+ *            with I = sum w p y,  A = sum w p^2 + sum w y + eps; first is 1, or 0 with background
+ *     dDice/dp(c) = (-2 y / A + (2 I + eps) 2 p / A^2) w / (classes - first)
  *
  * Sums run over all items together. A class that is nowhere has A = sum w p^2 + eps: finite, and it
  * pushes its probability down.
@@ -82,6 +82,7 @@ int loss_scratch_new(struct loss_scratch **out, struct device *dev, const struct
     s->samples = o->samples;
     s->points = o->points;
     s->dice_share = o->dice_share;
+    s->dice_first = o->dice_background ? 0 : 1;
     if (scratch_fill(s, e) < 0) {
         loss_scratch_free(s);
         return -1;
@@ -134,11 +135,13 @@ static void ce_dice_values(const struct ce_dice *l, struct loss_scratch *s, cons
                            double *dice)
 {
     float *a = s->host, *b = s->host + s->classes;
-    double share = 1.0 / (s->classes - 1);
+    int first = s->dice_first;
+    double share = 1.0 / (s->classes - first);
     *ce = sums[0] / sums[1];
     *dice = 0;
-    for (int c = 1; c < s->classes; c++) {
-        const double *of = sums + 3 * c - 1; /* p y, p p, y */
+    a[0] = b[0] = 0;
+    for (int c = first; c < s->classes; c++) {
+        const double *of = sums + 2 + 3 * (c - first); /* p y, p p, y */
         double top = 2 * of[0] + DICE_EPS, bottom = of[1] + of[2] + DICE_EPS;
         *dice += share * (1 - top / bottom);
         a[c] = (float)(l->w_dice * share * -2 / bottom);
@@ -175,14 +178,14 @@ static void ce_dice_settle(struct loss_scratch *s, const struct pending *p, cons
 
 static void ce_dice_ask(struct loss_scratch *s, const struct ce_dice *l)
 {
-    int classes = l->logits.c, n_sums = 3 * classes - 1;
+    int classes = l->logits.c, n_sums = 2 + 3 * (classes - s->dice_first);
     int64_t voxels = tensor_voxels(&l->logits);
     CHECK(classes == s->classes && l->label.type == VALUE_U8 && tensor_voxels(&l->label) == voxels);
     struct pending *p = loss_ask(s, (size_t)n_sums, NULL);
     p->settle = ce_dice_settle;
     p->of.ce_dice = *l;
     SUM(s->dev, ce_dice, voxels, n_sums, s->found + p->first, .logits = l->logits.data,
-        .label = l->label.data, .weight = l->weights, .classes = classes);
+        .label = l->label.data, .weight = l->weights, .classes = classes, .background = !s->dice_first);
 }
 
 void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label, double weight,
@@ -193,18 +196,25 @@ void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct 
     ce_dice_ask(s, &l);
 }
 
+void ask_ce_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
+                 const struct tensor *weights, double weight, const struct tensor *dlogits, double *loss,
+                 double *ce, double *dice)
+{
+    struct ce_dice l = {.logits = *logits, .label = *label, .weights = weights ? weights->data : NULL,
+                        .w_ce = (1 - s->dice_share) * weight, .w_dice = s->dice_share * weight,
+                        .loss = loss, .ce = ce, .dice = dice};
+    if (dlogits)
+        l.dlogits = *dlogits;
+    ce_dice_ask(s, &l);
+}
+
 double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
                     const struct tensor *label, const struct tensor *weights, double weight,
                     const struct tensor *dlogits, double *ce, double *dice)
 {
     double loss = 0;
-    struct ce_dice l = {.logits = *logits, .label = *label, .weights = weights ? weights->data : NULL,
-                        .w_ce = (1 - s->dice_share) * weight, .w_dice = s->dice_share * weight,
-                        .loss = &loss, .ce = ce, .dice = dice};
     (void)dev;
-    if (dlogits)
-        l.dlogits = *dlogits;
-    ce_dice_ask(s, &l);
+    ask_ce_dice(s, logits, label, weights, weight, dlogits, &loss, ce, dice);
     loss_settle(s);
     return loss;
 }

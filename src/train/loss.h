@@ -4,7 +4,7 @@
  * Shapes: logits, probabilities and their gradients (n, d, h, w, classes) F32; labels U8 (n, d, h, w, 1).
  * All take views of the batch (tensor_items), so "labelled" and "unlabelled" are ranges. Sums over voxels
  * are made in fixed blocks, in double across blocks. Any number of classes: Dice terms average over
- * foreground classes, GED over all.
+ * foreground classes, or over all if the group is asked to; GED, MSE and entropy over all.
  */
 #ifndef FALX_LOSS_H
 #define FALX_LOSS_H
@@ -17,6 +17,7 @@ struct loss_options {
     int samples;       /* of the Gaussian over logits; 0: none */
     int points;        /* most rows of the contrast; 0: none */
     double dice_share; /* of Dice in loss_ce_dice; the rest is cross-entropy */
+    int dice_background; /* 1: background is one of the classes that Dice is the mean of */
 };
 
 /* Device memory a group of losses works in; made once, so that steps allocate nothing. */
@@ -34,7 +35,10 @@ void loss_settle(struct loss_scratch *s);
 /* (1 - s) CE + s * mean over foreground classes of Dice with squared denominator, eps 1e-5, s the share of
  * Dice (published: 0.5); both weighted by voxel (weights F32 (n,d,h,w,1) or data NULL for 1 everywhere: sums
  * and CE's mean use them).
- * ce and dice, if not NULL, get the two parts. An empty weight sum gives 0 [M08]. */
+ * loss, ce and dice, if not NULL, get it and its two parts. An empty weight sum gives 0 [M08]. */
+void ask_ce_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
+                 const struct tensor *weights, double weight, const struct tensor *dlogits, double *loss,
+                 double *ce, double *dice);
 double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
                     const struct tensor *label, const struct tensor *weights, double weight,
                     const struct tensor *dlogits, double *ce, double *dice);
@@ -110,6 +114,18 @@ double loss_prototypes(struct device *dev, struct loss_scratch *s, const struct 
                        const struct tensor *features, const struct tensor *label,
                        const struct tensor *weights, double tau, int ignore_bg, double weight,
                        const struct tensor *dfeatures);
+
+/* ---- without labels --------------------------------------------------------------------------- */
+/* prob (n,d,h,w,classes) = share * softmax(logits), or, added to what is there, one more share of it. */
+enum { SOFT_SET, SOFT_ADD };
+void soft_labels(struct device *dev, const struct tensor *prob, const struct tensor *logits, double share,
+                 int how);
+/* Mean over voxels and classes of (softmax(logits) - target)^2, target probabilities of the same shape, which
+ * get no gradient; voxels weighted as in loss_ce_dice, an empty weight sum gives 0 [M08]. */
+void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
+             const struct tensor *weights, double weight, const struct tensor *dlogits, double *value);
+double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
+                const struct tensor *weights, double weight, const struct tensor *dlogits);
 
 /* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */

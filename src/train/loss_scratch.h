@@ -32,6 +32,13 @@ struct ged {
     double weight;
 };
 
+/* Losses of logits that need no label. */
+struct open_loss {
+    struct tensor logits, dlogits;
+    const float *target, *weights; /* probabilities; of voxels, NULL: 1 */
+    double weight;
+};
+
 struct pairs_value {
     int mean;                  /* over anchors; 0: the sum */
 };
@@ -40,11 +47,12 @@ struct pending {
     /* sums: the host's copy of what it asked for. */
     void (*settle)(struct loss_scratch *s, const struct pending *p, const double *sums);
     size_t first;              /* of its sums in `found` */
-    double *value;             /* is added to */
+    double *value;             /* is added to, or set */
     union {
         struct ce_dice ce_dice;
         struct likelihood likelihood;
         struct ged ged;
+        struct open_loss open;
         struct pairs_value pairs;
     } of;
 };
@@ -54,6 +62,7 @@ struct loss_scratch {
     struct device *dev;
     int classes, samples, points;
     double dice_share;
+    int dice_first;            /* the first class that has a Dice: 1, or 0 with background */
     struct pending pending[LOSS_PENDING];
     int n_pending;
     size_t asked, room;        /* doubles of found: in use, all */

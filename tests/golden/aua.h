@@ -429,6 +429,58 @@ static const struct golden_note golden_notes_supervised[] = {
     1.11216085}, {0, 4, "loss", 1.28468698}, {0, 4, "ce", 1.43847818}, {0, 4, "dice", 0.925840846},
     {0, 4, "gradient", 1.27133915}
 };
+static const struct golden_note golden_notes_mt_two[] = {
+    {0, 0, "loss", 0.935909021}, {0, 0, "supervised", 0.833865982}, {0, 0, "ce", 1.01423424}, {0, 0,
+    "dice", 0.653497728}, {0, 0, "weight", 1.01069205}, {0, 0, "gradient", 0.927016509}, {0, 0,
+    "consistency", 0.100963532}, {0, 1, "loss", 0.851507951}, {0, 1, "supervised", 0.850609182}, {0,
+    1, "ce", 1.03847758}, {0, 1, "dice", 0.662740787}, {0, 1, "weight", 1.01069205}, {0, 1,
+    "gradient", 0.614597686}, {0, 1, "consistency", 0.00088926111}, {0, 2, "loss", 0.824703188}, {0,
+    2, "supervised", 0.823631015}, {0, 2, "ce", 0.995665503}, {0, 2, "dice", 0.651596527}, {0, 2,
+    "weight", 1.01069205}, {0, 2, "gradient", 0.597707682}, {0, 2, "consistency", 0.00106083095},
+    {0, 3, "loss", 0.837526369}, {0, 3, "supervised", 0.836338832}, {0, 3, "ce", 1.01860431}, {0, 3,
+    "dice", 0.654073358}, {0, 3, "weight", 1.01069205}, {0, 3, "gradient", 0.858337288}, {0, 3,
+    "consistency", 0.00117497463}, {0, 4, "loss", 0.82313783}, {0, 4, "supervised", 0.821613595},
+    {0, 4, "ce", 0.99433848}, {0, 4, "dice", 0.648888711}, {0, 4, "weight", 1.01069205}, {0, 4,
+    "gradient", 0.5927081}, {0, 4, "consistency", 0.00150811052}, {0, 5, "loss", 0.869545591}, {0,
+    5, "supervised", 0.868846138}, {0, 5, "ce", 1.0622597}, {0, 5, "dice", 0.675432573}, {0, 5,
+    "weight", 1.01069205}, {0, 5, "gradient", 0.750514949}, {0, 5, "consistency", 0.000692052839},
+    {0, 6, "loss", 0.823270162}, {0, 6, "supervised", 0.822287207}, {0, 6, "ce", 0.996083905}, {0,
+    6, "dice", 0.648490509}, {0, 6, "weight", 1.01069205}, {0, 6, "gradient", 0.738098206}, {0, 6,
+    "consistency", 0.000972556841}, {0, 7, "loss", 0.836059659}, {0, 7, "supervised", 0.833992617},
+    {0, 7, "ce", 1.01371554}, {0, 7, "dice", 0.654269698}, {0, 7, "weight", 1.01069205}, {0, 7,
+    "gradient", 0.53678806}, {0, 7, "consistency", 0.00204517437}, {0, 8, "loss", 0.85644596}, {0,
+    8, "supervised", 0.856034421}, {0, 8, "ce", 1.04205285}, {0, 8, "dice", 0.670015992}, {0, 8,
+    "weight", 1.01069205}, {0, 8, "gradient", 0.784349404}, {0, 8, "consistency", 0.000407185183},
+    {0, 9, "loss", 0.816751323}, {0, 9, "supervised", 0.816196755}, {0, 9, "ce", 0.991380542}, {0,
+    9, "dice", 0.641012967}, {0, 9, "weight", 1.01069205}, {0, 9, "gradient", 0.586288188}, {0, 9,
+    "consistency", 0.000548701442}
+};
+static const struct golden_note golden_notes_mt_three[] = {
+    {0, 0, "loss", 0.976991869}, {0, 0, "supervised", 0.975375614}, {0, 0, "ce", 1.35602975}, {0, 0,
+    "dice", 0.812238128}, {0, 0, "weight", 0.033689735}, {0, 0, "gradient", 0.392900315}, {0, 0,
+    "consistency", 0.0479747024}, {0, 1, "loss", 1.00707023}, {0, 1, "supervised", 1.00701797}, {0,
+    1, "ce", 1.44789593}, {0, 1, "dice", 0.818070277}, {0, 1, "weight", 0.0871118732}, {0, 1,
+    "gradient", 0.52544676}, {0, 1, "consistency", 0.000599837069}, {0, 2, "loss", 0.986992634}, {0,
+    2, "supervised", 0.986813322}, {0, 2, "ce", 1.40052342}, {0, 2, "dice", 0.809508993}, {0, 2,
+    "weight", 0.20381102}, {0, 2, "gradient", 0.437287182}, {0, 2, "consistency", 0.000879794931},
+    {0, 3, "loss", 1.00720843}, {0, 3, "supervised", 1.00703483}, {0, 3, "ce", 1.4473001}, {0, 3,
+    "dice", 0.818349723}, {0, 3, "weight", 0.431467932}, {0, 3, "gradient", 0.534739285}, {0, 3,
+    "consistency", 0.000402346916}, {0, 4, "loss", 0.983308955}, {0, 4, "supervised", 0.982407013},
+    {0, 4, "ce", 1.404402}, {0, 4, "dice", 0.801552019}, {0, 4, "weight", 0.826494441}, {0, 4,
+    "gradient", 0.496813048}, {0, 4, "consistency", 0.00109128615}, {0, 5, "loss", 0.977810302}, {0,
+    5, "supervised", 0.976651126}, {0, 5, "ce", 1.35906547}, {0, 5, "dice", 0.812759267}, {0, 5,
+    "weight", 1.43252398}, {0, 5, "gradient", 0.453316272}, {0, 5, "consistency", 0.000809183989},
+    {0, 6, "loss", 0.987027511}, {0, 6, "supervised", 0.985118069}, {0, 6, "ce", 1.39732673}, {0, 6,
+    "dice", 0.808457214}, {0, 6, "weight", 2.24664482}, {0, 6, "gradient", 0.430104883}, {0, 6,
+    "consistency", 0.000849908239}, {0, 7, "loss", 0.996783928}, {0, 7, "supervised", 0.994969632},
+    {0, 7, "ce", 1.40093269}, {0, 7, "dice", 0.820985466}, {0, 7, "weight", 3.18814076}, {0, 7,
+    "gradient", 0.429677937}, {0, 7, "consistency", 0.000569076455}, {0, 8, "loss", 0.974634417},
+    {0, 8, "supervised", 0.970503666}, {0, 8, "ce", 1.35443793}, {0, 8, "dice", 0.805960412}, {0, 8,
+    "weight", 4.09365377}, {0, 8, "gradient", 0.387947547}, {0, 8, "consistency", 0.00100906199},
+    {0, 9, "loss", 0.969271975}, {0, 9, "supervised", 0.968139564}, {0, 9, "ce", 1.35370859}, {0, 9,
+    "dice", 0.802895698}, {0, 9, "weight", 4.75614712}, {0, 9, "gradient", 0.405962536}, {0, 9,
+    "consistency", 0.000238094223}
+};
 static const struct golden_run golden_runs[] = {
     {.name = "two_classes", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_two_classes, .n_notes = 145, .prototypes = golden_prototypes_two_classes,
@@ -570,4 +622,32 @@ static const struct golden_run golden_runs[] = {
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
              = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
+    {.name = "mt_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_mt_two, .n_notes = 70, .prototypes = NULL,
+     .set = {.method = (char[]){"mt"}, .seed = 24, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
+             .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0002,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
+    {.name = "mt_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_mt_three, .n_notes = 70, .prototypes = NULL,
+     .set = {.method = (char[]){"mt"}, .seed = 26, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
+             .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
+             .dice_share = 0.7, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr = 0.0001,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             5.0, .teacher_noise = 0.3, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
 };

@@ -164,7 +164,7 @@ int loops_usual_has_reduce(int reduction, const void *args)
     const struct r_gram *gram = (const struct r_gram *)args;
     switch (reduction) {
     case REDUCE_ce_dice:
-        return usual_logits(dice->logits, dice->classes);
+        return usual_logits(dice->logits, dice->classes) && !dice->background;
     case REDUCE_sample_nll:
         return usual_gauss(&((const struct r_sample_nll *)args)->g);
     case REDUCE_gram:

@@ -1,0 +1,53 @@
+/* loss_open.c - losses that need no label: agreement with a teacher's probabilities.
+ *
+ *     MSE = sum w (p - q)^2 / (classes * sum w),   p = softmax(logits), q the target
+ *     dMSE/dp(c) = 2 w (p - q) / (classes * sum w), then through softmax: p (G - sum G p)
+ *
+ * Sums over voxels and classes, items taken together; without weights that is the plain mean.
+ */
+#include "train/loss_scratch.h"
+
+void soft_labels(struct device *dev, const struct tensor *prob, const struct tensor *logits, double share,
+                 int how)
+{
+    CHECK(logits->c <= KERNEL_CLASSES && tensor_count(prob) == tensor_count(logits));
+    RUN(dev, add_softmax, tensor_voxels(logits), .logits = logits->data, .prob = prob->data,
+        .classes = logits->c, .share = (float)share, .fresh = how == SOFT_SET);
+}
+
+static void mse_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
+{
+    const struct open_loss *l = &p->of.open;
+    double total = s->classes * sums[1];
+    *p->value = 0;
+    if (total == 0) /* no voxel takes part */
+        return;
+    *p->value = sums[0] / total;
+    if (l->dlogits.data && l->weight != 0)
+        RUN(s->dev, mse_grad, tensor_voxels(&l->logits), .logits = l->logits.data, .target = l->target,
+            .weight = l->weights, .dlogits = l->dlogits.data, .classes = s->classes,
+            .scale = (float)(2 * l->weight / total));
+}
+
+void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
+             const struct tensor *weights, double weight, const struct tensor *dlogits, double *value)
+{
+    CHECK(logits->c == s->classes && tensor_count(target) == tensor_count(logits));
+    struct pending *p = loss_ask(s, 2, value);
+    p->settle = mse_settle;
+    p->of.open = (struct open_loss){.logits = *logits, .target = target->data, .weight = weight,
+                                    .weights = weights ? weights->data : NULL};
+    if (dlogits)
+        p->of.open.dlogits = *dlogits;
+    SUM(s->dev, mse, tensor_voxels(logits), 2, s->found + p->first, .logits = logits->data,
+        .target = target->data, .weight = p->of.open.weights, .classes = s->classes);
+}
+
+double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
+                const struct tensor *weights, double weight, const struct tensor *dlogits)
+{
+    double value;
+    ask_mse(s, logits, target, weights, weight, dlogits, &value);
+    loss_settle(s);
+    return value;
+}
