@@ -178,6 +178,9 @@ static void check_classes(int classes)
          (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.classes = classes));
     MAP(mse_grad, more, n, (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.dlogits = F(dz),
         k.classes = classes, k.scale = 0.7f), difference(&dz));
+    SUMS(entropy, more, n, 1, 1, 0.0, (k.logits = F(z), k.classes = classes));
+    MAP(entropy_grad, more, n, (k.logits = F(z), k.dlogits = F(dz), k.classes = classes, k.scale = 0.7f),
+        difference(&dz));
     MAP(add_softmax, more, n, (k.logits = F(z), k.prob = F(prob), k.classes = classes, k.share = 0.3f),
         difference(&prob));
     struct both *all[] = {&z, &dz, &w, &a, &b, &y, &best, &sure, &more_out, &prob};

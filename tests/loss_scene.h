@@ -15,6 +15,7 @@ enum loss_kind {
     GOLDEN_CE_DICE, GOLDEN_LIKELIHOOD, GOLDEN_GED, GOLDEN_GED_JOINT,
     GOLDEN_CE_DICE_ALL, /* background has a Dice, too */
     GOLDEN_MSE,         /* to the softmax of the second network's mean */
+    GOLDEN_ENTROPY,
     GOLDEN_KINDS
 };
 enum { SEED = 20240607, STEP = 5 }; /* as in tools/golden_loss.py */
@@ -163,6 +164,8 @@ static inline double run_kind(struct scene *s, int kind, double weight)
                             &s->weight, weight, &g->dmean, NULL, NULL);
     case GOLDEN_MSE:
         return loss_mse(s->scratch, &g->mean, &s->target, &s->weight, weight, &g->dmean);
+    case GOLDEN_ENTROPY:
+        return loss_entropy(s->scratch, &g->mean, weight, &g->dmean);
     case GOLDEN_LIKELIHOOD:
         return loss_mc_likelihood(dev, s->scratch, g, &s->label, s->samples, weight);
     default:
@@ -349,6 +352,19 @@ static inline double naive_mse(const struct naive *n)
         total += (double)weight[i] * s->classes;
     }
     return value / total;
+}
+
+static inline double naive_entropy(const struct naive *n)
+{
+    const struct scene *s = n->s;
+    double value = 0, p[16];
+    int voxels = s->items * s->voxels;
+    for (int i = 0; i < voxels; i++) {
+        naive_softmax(p, n->value[0][0] + i * s->classes, s->classes);
+        for (int c = 0; c < s->classes; c++)
+            value -= p[c] * log(p[c] + 1e-6);
+    }
+    return value / voxels / log(s->classes);
 }
 
 /* first: class that Dice begins with */

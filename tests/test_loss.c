@@ -1,4 +1,4 @@
-/* Tests of loss.h: cross-entropy and Dice, hard and soft labels, noise on inputs. Oracles: naive
+/* Tests of loss.h: cross-entropy and Dice, hard and soft labels, entropy, noise on inputs. Oracles: naive
  * loops in double. */
 #include "loss_scene.h"
 
@@ -139,6 +139,30 @@ static void test_soft_labels(void **state)
     }
 }
 
+/* Nothing known is 1, everything known 0, with no slope at either. */
+static void test_entropy(void **state)
+{
+    (void)state;
+    for (int classes = 2; classes <= 5; classes++) {
+        struct tensor z = new_tensor(2, 45, classes, VALUE_F32), dz = new_tensor(2, 45, classes, VALUE_F32);
+        struct loss_options o = {.classes = classes};
+        struct loss_scratch *s;
+        struct error e;
+        assert_ok(loss_scratch_new(&s, dev, &o, &e), e);
+        assert_true(fabs(loss_entropy(s, &z, 1, &dz) - 1) < 1e-5);
+        for (int v = 0; v < 90; v++)
+            ((float *)z.data)[v * classes + v % classes] = 1000;
+        assert_true(fabs(loss_entropy(s, &z, 1, &dz)) < 2e-6);
+        for (int i = 0; i < 90 * classes; i++)
+            assert_true(fabsf(((float *)dz.data)[i]) < 1e-7f);
+        ((float *)z.data)[7] = NAN;
+        assert_true(isnan(loss_entropy(s, &z, 1, &dz)));
+        loss_scratch_free(s);
+        free_tensor(&z);
+        free_tensor(&dz);
+    }
+}
+
 static void test_noise(void **state)
 {
     (void)state;
@@ -169,7 +193,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zero_logits),   cmocka_unit_test(test_no_weights_is_ones),
         cmocka_unit_test(test_empty_weights), cmocka_unit_test(test_hard_labels),
-        cmocka_unit_test(test_soft_labels),   cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_soft_labels),   cmocka_unit_test(test_entropy),
+        cmocka_unit_test(test_noise),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

@@ -49,6 +49,8 @@ static double naive_kind(const struct naive *n, int kind)
         return naive_likelihood(n);
     case GOLDEN_MSE:
         return naive_mse(n);
+    case GOLDEN_ENTROPY:
+        return naive_entropy(n);
     default:
         return naive_ged(n, kind == GOLDEN_GED_JOINT);
     }
@@ -99,6 +101,7 @@ static void test_differences(void **state)
         check_differences(&s, &n, GOLDEN_GED_JOINT, 0.15);
         check_differences(&s, &n, GOLDEN_CE_DICE_ALL, 0.7);
         check_differences(&s, &n, GOLDEN_MSE, 0.1);
+        check_differences(&s, &n, GOLDEN_ENTROPY, 0.1);
         free_naive(&n);
         free_scene(&s);
     }

@@ -73,6 +73,10 @@ RUNS = {
     "mt_three": (THREE, dict(
         method="mt", seed=26, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=5.0,
         schedule="SCHEDULE_POLY", teacher_noise=0.3, dice_share=0.7)),
+    "entropy_two": (SCENE, dict(method="entropy", seed=31, patch=(32, 32, 32), lr=0.0002)),
+    "entropy_three": (THREE, dict(
+        method="entropy", seed=32, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=3.0,
+        schedule="SCHEDULE_POLY", batch=3, labeled_batch=1)),
 }
 
 
@@ -624,6 +628,11 @@ class Run:
         apart = torch.softmax(z[self.L:], 1) - self.guess(image[self.L:], 1, True)
         return z, "consistency", (apart ** 2).mean()
 
+    def entropy(self, image, t, total):
+        z = self.student.run(image, True, 0, self.draw)["mean"]
+        p = torch.softmax(z, 1)
+        return z, "entropy", -(p * torch.log(p + 1e-6)).sum(1).mean() / math.log(z.shape[1])
+
     # ---- AUA
 
     def stage1(self):
@@ -724,6 +733,8 @@ class Run:
             self.copy_paste()
         elif self.s["method"] == "mt":
             self.semi(self.mean_teacher, 0)
+        elif self.s["method"] == "entropy":
+            self.semi(self.entropy, 0)
         else:
             self.stage1()
             if self.s["stages"] > 1:

@@ -129,6 +129,10 @@ class Case:
         p, q = (torch.softmax(self.net[i][0], dim=-1) for i in range(2))
         return (self.weight * ((p - q) ** 2).mean(-1)).sum() / self.weight.sum()
 
+    def entropy(self):
+        p = torch.softmax(self.net[0][0], dim=-1)
+        return -(p * torch.log(p + 1e-6)).sum(-1).mean() / np.log(self.classes)
+
     def gradients(self, value):
         grads = torch.autograd.grad(value, self.net[0], allow_unused=True)
         return [g.numpy().reshape(-1) for g in grads if g is not None]
@@ -162,6 +166,7 @@ def main():
             show(case, number, "GOLDEN_GED_JOINT", case.ged(True), masked)
         show(case, number, "GOLDEN_CE_DICE_ALL", case.ce_dice(0), masked)
         show(case, number, "GOLDEN_MSE", case.mse(), masked)
+        show(case, number, "GOLDEN_ENTROPY", case.entropy(), masked)
     print("};")
 
 

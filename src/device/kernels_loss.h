@@ -244,6 +244,55 @@ KERNEL void k_mse_grad_range(const struct k_mse_grad *k, int64_t i0, int64_t i1)
     }
 }
 
+/* Keeps p ln p and its slope finite at p = 0; as published with the entropies below. */
+#define K_LOG_FLOOR 1e-6f
+
+/* Sum of the voxels' entropies, -sum p ln(p + floor) over classes. */
+struct r_entropy {
+    const float *logits;
+    int classes;
+};
+KERNEL void r_entropy_range(const struct r_entropy *k, int64_t i0, int64_t i1, float *sums)
+{
+    float p[KERNEL_CLASSES][K_LANES], one[K_LANES], value[K_LANES];
+    const int classes = k->classes;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(p, k->logits + i * classes, classes, classes, n);
+        k_load_weights(one, NULL, i, n); /* lanes not in use count 0 */
+        k_softmax(p, classes);
+        EACH_LANE(j) value[j] = 0;
+        for (int c = 0; c < classes; c++)
+            EACH_LANE(j) value[j] -= p[c][j] * k_log(p[c][j] + K_LOG_FLOOR);
+        k_add_product(sums, 0, value, one);
+    }
+}
+
+/* dlogits += scale * its derivative, -ln(p + floor) - p / (p + floor), through softmax. */
+struct k_entropy_grad {
+    const float *logits;
+    float *dlogits;
+    int classes;
+    float scale;
+};
+KERNEL void k_entropy_grad_range(const struct k_entropy_grad *k, int64_t i0, int64_t i1)
+{
+    float p[KERNEL_CLASSES][K_LANES], g[KERNEL_CLASSES][K_LANES];
+    const int classes = k->classes;
+    const float scale = k->scale;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(p, k->logits + i * classes, classes, classes, n);
+        k_softmax(p, classes);
+        for (int c = 0; c < classes; c++) {
+            EACH_LANE(j) {
+                float t = p[c][j] + K_LOG_FLOOR;
+                g[c][j] = -scale * (k_log(t) + p[c][j] / t);
+            }
+        }
+        k_through_softmax(g, p, classes);
+        k_add_rows(k->dlogits + i * classes, g, classes, classes, n, 0);
+    }
+}
+
 /* ---- labels and noise ------------------------------------------------------------------------ */
 
 /* label = first class of largest logit; confidence, if wanted, its probability. */
@@ -654,7 +703,7 @@ KERNEL void k_ged_grad_range(const struct k_ged_grad *k, int64_t i0, int64_t i1)
 }
 
 #define KERNELS_LOSS(X) X(ce_dice_grad) X(hard_label) X(noise) X(sample_nll_grad) X(ged_grad) \
-    X(add_softmax) X(mse_grad)
-#define REDUCES_LOSS(X) X(ce_dice) X(sample_nll) X(gram) X(mse)
+    X(add_softmax) X(mse_grad) X(entropy_grad)
+#define REDUCES_LOSS(X) X(ce_dice) X(sample_nll) X(gram) X(mse) X(entropy)
 
 #endif

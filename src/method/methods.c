@@ -5,6 +5,7 @@ const struct method *const methods[] = {
     &method_supervised,
     &method_copypaste,
     &method_mt,
+    &method_entropy,
     &method_aua,
     NULL,
 };

@@ -126,6 +126,11 @@ void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct t
              const struct tensor *weights, double weight, const struct tensor *dlogits, double *value);
 double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
                 const struct tensor *weights, double weight, const struct tensor *dlogits);
+/* Mean over voxels of the entropy of softmax(logits), as a share of the largest possible, ln classes. */
+void ask_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
+                 const struct tensor *dlogits, double *value);
+double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
+                    const struct tensor *dlogits);
 
 /* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */

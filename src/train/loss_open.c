@@ -1,11 +1,16 @@
-/* loss_open.c - losses that need no label: agreement with a teacher's probabilities.
+/* loss_open.c - losses that need no label: agreement with a teacher's probabilities, and certainty.
  *
  *     MSE = sum w (p - q)^2 / (classes * sum w),   p = softmax(logits), q the target
  *     dMSE/dp(c) = 2 w (p - q) / (classes * sum w), then through softmax: p (G - sum G p)
  *
+ *     H = - sum p ln(p + 1e-6) / (voxels * ln classes), from 0 to 1
+ *     dH/dp(c) = - (ln(p + 1e-6) + p / (p + 1e-6)) / (voxels * ln classes)
+ *
  * Sums over voxels and classes, items taken together; without weights that is the plain mean.
  */
 #include "train/loss_scratch.h"
+
+#include <math.h>
 
 void soft_labels(struct device *dev, const struct tensor *prob, const struct tensor *logits, double share,
                  int how)
@@ -48,6 +53,43 @@ double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struc
 {
     double value;
     ask_mse(s, logits, target, weights, weight, dlogits, &value);
+    loss_settle(s);
+    return value;
+}
+
+static double entropy_scale(const struct tensor *logits)
+{
+    return 1.0 / ((double)tensor_voxels(logits) * log(logits->c));
+}
+
+static void entropy_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
+{
+    const struct open_loss *l = &p->of.open;
+    double scale = entropy_scale(&l->logits);
+    *p->value = scale * sums[0];
+    if (l->dlogits.data && l->weight != 0)
+        RUN(s->dev, entropy_grad, tensor_voxels(&l->logits), .logits = l->logits.data,
+            .dlogits = l->dlogits.data, .classes = s->classes, .scale = (float)(l->weight * scale));
+}
+
+void ask_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
+                 const struct tensor *dlogits, double *value)
+{
+    CHECK(logits->c == s->classes);
+    struct pending *p = loss_ask(s, 1, value);
+    p->settle = entropy_settle;
+    p->of.open = (struct open_loss){.logits = *logits, .weight = weight};
+    if (dlogits)
+        p->of.open.dlogits = *dlogits;
+    SUM(s->dev, entropy, tensor_voxels(logits), 1, s->found + p->first, .logits = logits->data,
+        .classes = s->classes);
+}
+
+double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
+                    const struct tensor *dlogits)
+{
+    double value;
+    ask_entropy(s, logits, weight, dlogits, &value);
     loss_settle(s);
     return value;
 }

@@ -481,6 +481,58 @@ static const struct golden_note golden_notes_mt_three[] = {
     "dice", 0.802895698}, {0, 9, "weight", 4.75614712}, {0, 9, "gradient", 0.405962536}, {0, 9,
     "consistency", 0.000238094223}
 };
+static const struct golden_note golden_notes_entropy_two[] = {
+    {0, 0, "loss", 1.73251779}, {0, 0, "supervised", 0.769413599}, {0, 0, "ce", 0.910837362}, {0, 0,
+    "dice", 0.627989836}, {0, 0, "weight", 1.01069205}, {0, 0, "gradient", 0.604569008}, {0, 0,
+    "entropy", 0.952915574}, {0, 1, "loss", 1.73759536}, {0, 1, "supervised", 0.77473793}, {0, 1,
+    "ce", 0.928389627}, {0, 1, "dice", 0.621086232}, {0, 1, "weight", 1.01069205}, {0, 1,
+    "gradient", 0.660023228}, {0, 1, "entropy", 0.952671418}, {0, 2, "loss", 1.78025327}, {0, 2,
+    "supervised", 0.864389239}, {0, 2, "ce", 1.06909649}, {0, 2, "dice", 0.659681993}, {0, 2,
+    "weight", 1.01069205}, {0, 2, "gradient", 1.07994296}, {0, 2, "entropy", 0.906175164}, {0, 3,
+    "loss", 1.73616133}, {0, 3, "supervised", 0.777352953}, {0, 3, "ce", 0.931908489}, {0, 3,
+    "dice", 0.622797417}, {0, 3, "weight", 1.01069205}, {0, 3, "gradient", 0.783785195}, {0, 3,
+    "entropy", 0.948665201}, {0, 4, "loss", 1.65559918}, {0, 4, "supervised", 0.692053635}, {0, 4,
+    "ce", 0.791252673}, {0, 4, "dice", 0.592854597}, {0, 4, "weight", 1.01069205}, {0, 4,
+    "gradient", 0.482616133}, {0, 4, "entropy", 0.953352258}, {0, 5, "loss", 1.71427798}, {0, 5,
+    "supervised", 0.777066019}, {0, 5, "ce", 0.925119915}, {0, 5, "dice", 0.629012123}, {0, 5,
+    "weight", 1.01069205}, {0, 5, "gradient", 0.758796976}, {0, 5, "entropy", 0.927297256}, {0, 6,
+    "loss", 1.66221136}, {0, 6, "supervised", 0.706366842}, {0, 6, "ce", 0.806839736}, {0, 6,
+    "dice", 0.605893948}, {0, 6, "weight", 1.01069205}, {0, 6, "gradient", 0.558997395}, {0, 6,
+    "entropy", 0.945732692}, {0, 7, "loss", 1.72682553}, {0, 7, "supervised", 0.764719024}, {0, 7,
+    "ce", 0.917143754}, {0, 7, "dice", 0.612294294}, {0, 7, "weight", 1.01069205}, {0, 7,
+    "gradient", 0.729848174}, {0, 7, "entropy", 0.951928437}, {0, 8, "loss", 1.7595027}, {0, 8,
+    "supervised", 0.777018002}, {0, 8, "ce", 0.925106251}, {0, 8, "dice", 0.628929752}, {0, 8,
+    "weight", 1.01069205}, {0, 8, "gradient", 0.70632767}, {0, 8, "entropy", 0.972091049}, {0, 9,
+    "loss", 1.72735907}, {0, 9, "supervised", 0.790107902}, {0, 9, "ce", 0.950551317}, {0, 9,
+    "dice", 0.629664488}, {0, 9, "weight", 1.01069205}, {0, 9, "gradient", 0.952933162}, {0, 9,
+    "entropy", 0.927336049}
+};
+static const struct golden_note golden_notes_entropy_three[] = {
+    {0, 0, "loss", 1.10635503}, {0, 0, "supervised", 1.08860969}, {0, 0, "ce", 1.36559929}, {0, 0,
+    "dice", 0.811620094}, {0, 0, "weight", 0.020213841}, {0, 0, "gradient", 0.528056424}, {0, 0,
+    "entropy", 0.877880652}, {0, 1, "loss", 1.16763747}, {0, 1, "supervised", 1.12339055}, {0, 1,
+    "ce", 1.42956984}, {0, 1, "dice", 0.817211252}, {0, 1, "weight", 0.0522671239}, {0, 1,
+    "gradient", 0.871587196}, {0, 1, "entropy", 0.846553667}, {0, 2, "loss", 1.1999797}, {0, 2,
+    "supervised", 1.09253912}, {0, 2, "ce", 1.36666978}, {0, 2, "dice", 0.81840847}, {0, 2,
+    "weight", 0.122286612}, {0, 2, "gradient", 0.51413085}, {0, 2, "entropy", 0.878596402}, {0, 3,
+    "loss", 1.33053282}, {0, 3, "supervised", 1.1190512}, {0, 3, "ce", 1.41739689}, {0, 3, "dice",
+    0.820705505}, {0, 3, "weight", 0.258880759}, {0, 3, "gradient", 0.836743708}, {0, 3, "entropy",
+    0.816907445}, {0, 4, "loss", 1.50579256}, {0, 4, "supervised", 1.07171099}, {0, 4, "ce",
+    1.32976507}, {0, 4, "dice", 0.813656914}, {0, 4, "weight", 0.495896665}, {0, 4, "gradient",
+    0.589766068}, {0, 4, "entropy", 0.875346816}, {0, 5, "loss", 1.8445594}, {0, 5, "supervised",
+    1.11589594}, {0, 5, "ce", 1.41202298}, {0, 5, "dice", 0.819768901}, {0, 5, "weight",
+    0.859514391}, {0, 5, "gradient", 0.792216226}, {0, 5, "entropy", 0.847761795}, {0, 6, "loss",
+    2.25116186}, {0, 6, "supervised", 1.07181059}, {0, 6, "ce", 1.32963589}, {0, 6, "dice",
+    0.813985294}, {0, 6, "weight", 1.34798689}, {0, 6, "gradient", 0.55272645}, {0, 6, "entropy",
+    0.874898168}, {0, 7, "loss", 2.72339845}, {0, 7, "supervised", 1.10642421}, {0, 7, "ce",
+    1.38409928}, {0, 7, "dice", 0.828749152}, {0, 7, "weight", 1.91288445}, {0, 7, "gradient",
+    0.68289333}, {0, 7, "entropy", 0.845306799}, {0, 8, "loss", 3.21819013}, {0, 8, "supervised",
+    1.06776685}, {0, 8, "ce", 1.32821767}, {0, 8, "dice", 0.807316036}, {0, 8, "weight",
+    2.45619226}, {0, 8, "gradient", 0.694724489}, {0, 8, "entropy", 0.875510975}, {0, 9, "loss",
+    3.67297782}, {0, 9, "supervised", 1.07699618}, {0, 9, "ce", 1.36120246}, {0, 9, "dice",
+    0.792789894}, {0, 9, "weight", 2.85368827}, {0, 9, "gradient", 0.640125099}, {0, 9, "entropy",
+    0.909693489}
+};
 static const struct golden_run golden_runs[] = {
     {.name = "two_classes", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_two_classes, .n_notes = 145, .prototypes = golden_prototypes_two_classes,
@@ -650,4 +702,32 @@ static const struct golden_run golden_runs[] = {
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
              0.5}},
+    {.name = "entropy_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_entropy_two, .n_notes = 70, .prototypes = NULL,
+     .set = {.method = (char[]){"entropy"}, .seed = 31, .steps = 10, .patch = {32, 32, 32}, .batch =
+             4, .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
+             AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
+             = 0.0002, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
+    {.name = "entropy_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_entropy_three, .n_notes = 70, .prototypes = NULL,
+     .set = {.method = (char[]){"entropy"}, .seed = 32, .steps = 10, .patch = {32, 32, 32}, .batch =
+             3, .labeled_batch = 1, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
+             AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr
+             = 0.0001, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 3.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
 };
