@@ -628,7 +628,7 @@ static void test_refuses(void **state)
     struct device *dev;
     struct error e;
     (void)state;
-    assert_refused(device_open(&dev, &(struct device_options){.name = "abacus"}, &e), e, ERR_DEVICE, "");
+    assert_refused(device_open(&dev, &(struct device_options){.name = "abacus"}, &e), e, ERR_CONFIG, "C01");
     assert_refused(device_open(&dev, &(struct device_options){.level = "none"}, &e), e, ERR_DEVICE, "");
     struct device_options o = {.level = "base", .precision = PRECISION_BF16};
     assert_refused(device_open(&dev, &o, &e), e, ERR_DEVICE, "");

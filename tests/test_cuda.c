@@ -61,7 +61,7 @@ static void test_names(void **state)
     (void)state;
     fake_reset();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_refused(open_named(&dev, wrong[i], &e), e, ERR_DEVICE, "");
+        assert_refused(open_named(&dev, wrong[i], &e), e, ERR_CONFIG, "C01");
         assert_null(dev);
     }
     assert_refused(open_named(&dev, "cuda:2", &e), e, ERR_DEVICE, "G01");
@@ -72,7 +72,7 @@ static void test_names(void **state)
     assert_true(cuda_is_name("cuda") && cuda_is_name("cuda:7"));
     assert_false(cuda_is_name("cudas") || cuda_is_name("cpu") || cuda_is_name("auto"));
     struct device_options o = {.name = "cudas"};
-    assert_refused(device_open(&dev, &o, &e), e, ERR_DEVICE, "");
+    assert_refused(device_open(&dev, &o, &e), e, ERR_CONFIG, "C01");
     assert_int_equal(fake.opened, 0);
 }
 

@@ -61,7 +61,7 @@ int device_open(struct device **out, const struct device_options *o, struct erro
         return 0;
     if (automatic || strcmp(name, "cpu") == 0)
         return cpu_open(out, o, e);
-    return fail(e, ERR_DEVICE, NULL, "unknown device \"%s\": auto, cpu, cuda and cuda:0, cuda:1, ... exist",
+    return fail(e, ERR_CONFIG, "C01", "unknown device \"%s\": auto, cpu, cuda and cuda:0, cuda:1, ... exist",
                 o->name);
 }
 

@@ -356,7 +356,7 @@ static int read_index(int *out, const char *name, struct error *e)
     if (!name || !text_starts_with(name, "cuda:"))
         return 0;
     if (parse_int(&index, name + 5) < 0 || index < 0 || index > 1023)
-        return fail(e, ERR_DEVICE, NULL, "unknown device \"%s\": cuda:0, cuda:1, ... are the GPUs", name);
+        return fail(e, ERR_CONFIG, "C01", "unknown device \"%s\": cuda:0, cuda:1, ... are the GPUs", name);
     *out = (int)index;
     return 0;
 }
