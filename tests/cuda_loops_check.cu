@@ -181,6 +181,8 @@ static void check_classes(int classes)
     SUMS(entropy, more, n, 1, 1, 0.0, (k.logits = F(z), k.classes = classes));
     MAP(entropy_grad, more, n, (k.logits = F(z), k.dlogits = F(dz), k.classes = classes, k.scale = 0.7f),
         difference(&dz));
+    MAP(certain, more, n, (k.prob = F(prob), k.weight = F(sure), k.classes = classes, k.limit = 0.6f),
+        difference(&sure));
     MAP(add_softmax, more, n, (k.logits = F(z), k.prob = F(prob), k.classes = classes, k.share = 0.3f),
         difference(&prob));
     struct both *all[] = {&z, &dz, &w, &a, &b, &y, &best, &sure, &more_out, &prob};

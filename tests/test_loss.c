@@ -104,7 +104,8 @@ static void test_hard_labels(void **state)
     }
 }
 
-/* Shares of several softmaxes; the plain mean without weights; no gradient where the two agree. */
+/* Shares of several softmaxes, and where they are certain; the plain mean without weights; no gradient where
+ * the two agree. */
 static void test_soft_labels(void **state)
 {
     (void)state;
@@ -128,6 +129,23 @@ static void test_soft_labels(void **state)
             }
         }
         struct gaussian *g = s.net;
+        double value, counted, certain = 0;
+        struct tensor sure = new_tensor(2, 45, 1, VALUE_F32);
+        certain_voxels(dev, &sure, &mix, 0.8 * log(classes));
+        for (int v = 0; v < 90; v++) {
+            double entropy = 0;
+            for (int c = 0; c < classes; c++) {
+                double got = (double)((float *)mix.data)[v * classes + c];
+                entropy -= got * log(got + 1e-6);
+            }
+            assert_true(((float *)sure.data)[v] == (float)(entropy < 0.8 * log(classes)));
+            certain += entropy < 0.8 * log(classes);
+        }
+        assert_true(certain > 10 && certain < 80);
+        ask_mse(s.scratch, &g->mean, &s.target, &sure, 1, NULL, &value, &counted);
+        loss_settle(s.scratch);
+        assert_true(counted == certain);
+        free_tensor(&sure);
         assert_true(fabs(loss_mse(s.scratch, &g->mean, &s.target, &none, 1, NULL) - mse) < 1e-7);
         soft_labels(dev, &mix, &g->mean, 1, SOFT_SET);
         assert_true(loss_mse(s.scratch, &g->mean, &mix, NULL, 1, &g->dmean) < 1e-14);

@@ -215,6 +215,8 @@ GOLDEN(mt_two)
 GOLDEN(mt_three)
 GOLDEN(entropy_two)
 GOLDEN(entropy_three)
+GOLDEN(ua_mt_two)
+GOLDEN(ua_mt_three)
 
 /* ---- learning ---------------------------------------------------------------------------------- */
 
@@ -368,7 +370,7 @@ static void odd_batches_are_refused(void **state)
     static const struct {
         char name[16];
         int batch, labeled;
-    } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}};
+    } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         struct error e;
@@ -398,6 +400,8 @@ int main(void)
         cmocka_unit_test(golden_mt_three),
         cmocka_unit_test(golden_entropy_two),
         cmocka_unit_test(golden_entropy_three),
+        cmocka_unit_test(golden_ua_mt_two),
+        cmocka_unit_test(golden_ua_mt_three),
         cmocka_unit_test(every_method_learns),
         cmocka_unit_test(every_method_resumes),
         cmocka_unit_test(odd_batches_are_refused),

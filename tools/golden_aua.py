@@ -77,6 +77,10 @@ RUNS = {
     "entropy_three": (THREE, dict(
         method="entropy", seed=32, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=3.0,
         schedule="SCHEDULE_POLY", batch=3, labeled_batch=1)),
+    "ua_mt_two": (SCENE, dict(method="ua-mt", seed=43, patch=(32, 32, 32), lr=0.0002)),
+    "ua_mt_three": (THREE, dict(
+        method="ua-mt", seed=45, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=5.0,
+        schedule="SCHEDULE_POLY", teacher_noise=0.2, batch=3)),
 }
 
 
@@ -633,6 +637,23 @@ class Run:
         p = torch.softmax(z, 1)
         return z, "entropy", -(p * torch.log(p + 1e-6)).sum(1).mean() / math.log(z.shape[1])
 
+    def certain_teacher(self, image, t, total):
+        """Mean teacher where eight samples of the teacher, two a pass, have a mean of little entropy."""
+        z, seen, n = self.student.run(image, True, 0, self.draw)["mean"], image[self.L:], self.U
+        mean = 0.0
+        for i in range(0, 8, 2):
+            both = [seen + noise(seen.shape, self.s, self.draw, 2 + i + half) for half in range(2)]
+            p = self.guess(torch.cat(both), 2 + i // 2, False)
+            mean = mean + (p[:n] + p[n:]) / 8
+        unsure = -(mean * torch.log(mean + 1e-6)).sum(1)
+        limit = (0.75 + 0.25 * math.exp(-5 * (1 - t / total) ** 2)) * math.log(z.shape[1])
+        m = (unsure < limit).double()
+        apart = ((torch.softmax(z[self.L:], 1) - self.guess(seen, 1, True)) ** 2).sum(1)
+        self.note(t, certain=m.mean())
+        print("%s step %d: certain %.3f, nearest to the limit %.0e"
+              % (self.name, t, m.mean(), (unsure - limit).abs().min()), file=sys.stderr)
+        return z, "consistency", (m * apart).sum() / (z.shape[1] * m.sum() + 1e-16)
+
     # ---- AUA
 
     def stage1(self):
@@ -735,6 +756,8 @@ class Run:
             self.semi(self.mean_teacher, 0)
         elif self.s["method"] == "entropy":
             self.semi(self.entropy, 0)
+        elif self.s["method"] == "ua-mt":
+            self.semi(self.certain_teacher, 1)
         else:
             self.stage1()
             if self.s["stages"] > 1:

@@ -22,8 +22,8 @@ enum rng_stream {
     RNG_INIT,       /* initial weights */
     RNG_POINTS,     /* which boundary voxels take part in the contrast */
     RNG_PASTE,      /* boxes of copy-paste */
-    RNG_INPUT_NOISE = 32, /* noise on inputs, + number of the network (up to 16) */
-    RNG_DROPOUT = 48,     /* dropped channels, + number of the network */
+    RNG_INPUT_NOISE = 32, /* noise on inputs, + number of the network or pass (up to 16) */
+    RNG_DROPOUT = 48,     /* dropped channels, + number of the network or pass */
     RNG_SAMPLE = 64       /* logit samples, + 2 * number of the network: epsilon, then eta */
 };
 

@@ -293,6 +293,28 @@ KERNEL void k_entropy_grad_range(const struct k_entropy_grad *k, int64_t i0, int
     }
 }
 
+/* weight = 1 where the entropy of these probabilities is below limit, else 0. */
+struct k_certain {
+    const float *prob;
+    float *weight;
+    int classes;
+    float limit;
+};
+KERNEL void k_certain_range(const struct k_certain *k, int64_t i0, int64_t i1)
+{
+    float p[KERNEL_CLASSES][K_LANES], value[K_LANES];
+    const int classes = k->classes;
+    const float limit = k->limit;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(p, k->prob + i * classes, classes, classes, n);
+        EACH_LANE(j) value[j] = 0;
+        for (int c = 0; c < classes; c++)
+            EACH_LANE(j) value[j] -= p[c][j] * k_log(p[c][j] + K_LOG_FLOOR);
+        for (int64_t j = 0; j < n; j++)
+            k->weight[i + j] = value[j] < limit ? 1.0f : 0.0f;
+    }
+}
+
 /* ---- labels and noise ------------------------------------------------------------------------ */
 
 /* label = first class of largest logit; confidence, if wanted, its probability. */
@@ -703,7 +725,7 @@ KERNEL void k_ged_grad_range(const struct k_ged_grad *k, int64_t i0, int64_t i1)
 }
 
 #define KERNELS_LOSS(X) X(ce_dice_grad) X(hard_label) X(noise) X(sample_nll_grad) X(ged_grad) \
-    X(add_softmax) X(mse_grad) X(entropy_grad)
+    X(add_softmax) X(mse_grad) X(entropy_grad) X(certain)
 #define REDUCES_LOSS(X) X(ce_dice) X(sample_nll) X(gram) X(mse) X(entropy)
 
 #endif

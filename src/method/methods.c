@@ -6,6 +6,7 @@ const struct method *const methods[] = {
     &method_copypaste,
     &method_mt,
     &method_entropy,
+    &method_ua_mt,
     &method_aua,
     NULL,
 };

@@ -44,7 +44,7 @@ static void gradients(struct trainer *t)
     struct tensor guess = semi_teacher(t, trainer_find(t, "teacher")->net, &m->noisy, 1);
     soft_labels(t->dev, &m->target, &guess, 1.0, SOFT_SET);
     struct tensor z = tensor_items(&m->semi.logits, l, u), dz = tensor_items(&m->semi.dlogits, l, u);
-    ask_mse(m->semi.scratch, &z, &m->target, NULL, w, &dz, &value);
+    ask_mse(m->semi.scratch, &z, &m->target, NULL, w, &dz, &value, NULL);
     semi_learn(t, &m->semi, "consistency", &value, w);
 }
 

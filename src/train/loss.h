@@ -120,10 +120,15 @@ double loss_prototypes(struct device *dev, struct loss_scratch *s, const struct 
 enum { SOFT_SET, SOFT_ADD };
 void soft_labels(struct device *dev, const struct tensor *prob, const struct tensor *logits, double share,
                  int how);
+/* weights (n,d,h,w,1) = 1 where the entropy of prob, in nats, is below limit, else 0. */
+void certain_voxels(struct device *dev, const struct tensor *weights, const struct tensor *prob,
+                    double limit);
 /* Mean over voxels and classes of (softmax(logits) - target)^2, target probabilities of the same shape, which
- * get no gradient; voxels weighted as in loss_ce_dice, an empty weight sum gives 0 [M08]. */
+ * get no gradient; voxels weighted as in loss_ce_dice, an empty weight sum gives 0 [M08]. counted, if not
+ * NULL, gets that sum. */
 void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
-             const struct tensor *weights, double weight, const struct tensor *dlogits, double *value);
+             const struct tensor *weights, double weight, const struct tensor *dlogits, double *value,
+             double *counted);
 double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
                 const struct tensor *weights, double weight, const struct tensor *dlogits);
 /* Mean over voxels of the entropy of softmax(logits), as a share of the largest possible, ln classes. */

@@ -20,11 +20,20 @@ void soft_labels(struct device *dev, const struct tensor *prob, const struct ten
         .classes = logits->c, .share = (float)share, .fresh = how == SOFT_SET);
 }
 
+void certain_voxels(struct device *dev, const struct tensor *weights, const struct tensor *prob, double limit)
+{
+    CHECK(prob->c <= KERNEL_CLASSES && tensor_count(weights) == tensor_voxels(prob));
+    RUN(dev, certain, tensor_voxels(prob), .prob = prob->data, .weight = weights->data, .classes = prob->c,
+        .limit = (float)limit);
+}
+
 static void mse_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
 {
     const struct open_loss *l = &p->of.open;
     double total = s->classes * sums[1];
     *p->value = 0;
+    if (l->counted)
+        *l->counted = sums[1];
     if (total == 0) /* no voxel takes part */
         return;
     *p->value = sums[0] / total;
@@ -35,13 +44,14 @@ static void mse_settle(struct loss_scratch *s, const struct pending *p, const do
 }
 
 void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
-             const struct tensor *weights, double weight, const struct tensor *dlogits, double *value)
+             const struct tensor *weights, double weight, const struct tensor *dlogits, double *value,
+             double *counted)
 {
     CHECK(logits->c == s->classes && tensor_count(target) == tensor_count(logits));
     struct pending *p = loss_ask(s, 2, value);
     p->settle = mse_settle;
     p->of.open = (struct open_loss){.logits = *logits, .target = target->data, .weight = weight,
-                                    .weights = weights ? weights->data : NULL};
+                                    .weights = weights ? weights->data : NULL, .counted = counted};
     if (dlogits)
         p->of.open.dlogits = *dlogits;
     SUM(s->dev, mse, tensor_voxels(logits), 2, s->found + p->first, .logits = logits->data,
@@ -52,7 +62,7 @@ double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struc
                 const struct tensor *weights, double weight, const struct tensor *dlogits)
 {
     double value;
-    ask_mse(s, logits, target, weights, weight, dlogits, &value);
+    ask_mse(s, logits, target, weights, weight, dlogits, &value, NULL);
     loss_settle(s);
     return value;
 }

@@ -37,6 +37,7 @@ struct open_loss {
     struct tensor logits, dlogits;
     const float *target, *weights; /* probabilities; of voxels, NULL: 1 */
     double weight;
+    double *counted;               /* gets the sum of the voxels' weights; or NULL */
 };
 
 struct pairs_value {

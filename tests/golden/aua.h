@@ -533,6 +533,65 @@ static const struct golden_note golden_notes_entropy_three[] = {
     0.792789894}, {0, 9, "weight", 2.85368827}, {0, 9, "gradient", 0.640125099}, {0, 9, "entropy",
     0.909693489}
 };
+static const struct golden_note golden_notes_ua_mt_two[] = {
+    {0, 0, "certain", 0.000595092773}, {0, 0, "loss", 0.863029104}, {0, 0, "supervised",
+    0.743797394}, {0, 0, "ce", 0.602041666}, {0, 0, "dice", 0.885553122}, {0, 0, "weight",
+    1.01069205}, {0, 0, "gradient", 0.643689282}, {0, 0, "consistency", 0.117970365}, {0, 1,
+    "certain", 0.0131988525}, {0, 1, "loss", 0.676640391}, {0, 1, "supervised", 0.672960853}, {0, 1,
+    "ce", 0.407355558}, {0, 1, "dice", 0.938566149}, {0, 1, "weight", 1.01069205}, {0, 1,
+    "gradient", 0.501774286}, {0, 1, "consistency", 0.00364061181}, {0, 2, "certain",
+    0.000366210938}, {0, 2, "loss", 0.667893657}, {0, 2, "supervised", 0.667893657}, {0, 2, "ce",
+    0.410930122}, {0, 2, "dice", 0.924857193}, {0, 2, "weight", 1.01069205}, {0, 2, "gradient",
+    0.580705674}, {0, 2, "consistency", 9.68149218e-11}, {0, 3, "certain", 0.00898742676}, {0, 3,
+    "loss", 0.722127484}, {0, 3, "supervised", 0.709867079}, {0, 3, "ce", 0.542277914}, {0, 3,
+    "dice", 0.877456244}, {0, 3, "weight", 1.01069205}, {0, 3, "gradient", 0.78080355}, {0, 3,
+    "consistency", 0.0121307032}, {0, 4, "certain", 0.0790710449}, {0, 4, "loss", 0.73185795}, {0,
+    4, "supervised", 0.677355938}, {0, 4, "ce", 0.462313413}, {0, 4, "dice", 0.892398462}, {0, 4,
+    "weight", 1.01069205}, {0, 4, "gradient", 0.546250417}, {0, 4, "consistency", 0.0539254389}, {0,
+    5, "certain", 0.000152587891}, {0, 5, "loss", 0.711423779}, {0, 5, "supervised", 0.711229863},
+    {0, 5, "ce", 0.50159455}, {0, 5, "dice", 0.920865176}, {0, 5, "weight", 1.01069205}, {0, 5,
+    "gradient", 0.49038266}, {0, 5, "consistency", 0.000191864757}, {0, 6, "certain", 0.145797729},
+    {0, 6, "loss", 0.697649685}, {0, 6, "supervised", 0.686185108}, {0, 6, "ce", 0.498743693}, {0,
+    6, "dice", 0.873626524}, {0, 6, "weight", 1.01069205}, {0, 6, "gradient", 0.54431207}, {0, 6,
+    "consistency", 0.0113432934}, {0, 7, "certain", 0.152511597}, {0, 7, "loss", 0.80845234}, {0, 7,
+    "supervised", 0.737826341}, {0, 7, "ce", 0.547119377}, {0, 7, "dice", 0.928533304}, {0, 7,
+    "weight", 1.01069205}, {0, 7, "gradient", 0.780811596}, {0, 7, "consistency", 0.0698788517}, {0,
+    8, "certain", 0.352020264}, {0, 8, "loss", 0.735171728}, {0, 8, "supervised", 0.712583851}, {0,
+    8, "ce", 0.546845529}, {0, 8, "dice", 0.878322174}, {0, 8, "weight", 1.01069205}, {0, 8,
+    "gradient", 0.584497441}, {0, 8, "consistency", 0.0223489209}, {0, 9, "certain", 0.994720459},
+    {0, 9, "loss", 0.781634386}, {0, 9, "supervised", 0.767593996}, {0, 9, "ce", 0.605772751}, {0,
+    9, "dice", 0.92941524}, {0, 9, "weight", 1.01069205}, {0, 9, "gradient", 0.665670877}, {0, 9,
+    "consistency", 0.0138918582}
+};
+static const struct golden_note golden_notes_ua_mt_three[] = {
+    {0, 0, "certain", 0.048034668}, {0, 0, "loss", 1.47710236}, {0, 0, "supervised", 1.47417302},
+    {0, 0, "ce", 1.97972319}, {0, 0, "dice", 0.96862285}, {0, 0, "weight", 0.033689735}, {0, 0,
+    "gradient", 1.04078063}, {0, 0, "consistency", 0.0869504621}, {0, 1, "certain", 0.000122070312},
+    {0, 1, "loss", 1.50268838}, {0, 1, "supervised", 1.49019462}, {0, 1, "ce", 2.03327016}, {0, 1,
+    "dice", 0.947119077}, {0, 1, "weight", 0.0871118732}, {0, 1, "gradient", 1.11901041}, {0, 1,
+    "consistency", 0.143422074}, {0, 2, "certain", 0.00177001953}, {0, 2, "loss", 1.52933394}, {0,
+    2, "supervised", 1.50782577}, {0, 2, "ce", 2.04556204}, {0, 2, "dice", 0.9700895}, {0, 2,
+    "weight", 0.20381102}, {0, 2, "gradient", 0.901926797}, {0, 2, "consistency", 0.105529954}, {0,
+    3, "certain", 0.0133666992}, {0, 3, "loss", 1.44013445}, {0, 3, "supervised", 1.40107649}, {0,
+    3, "ce", 1.83965457}, {0, 3, "dice", 0.962498404}, {0, 3, "weight", 0.431467932}, {0, 3,
+    "gradient", 0.866555539}, {0, 3, "consistency", 0.0905234471}, {0, 4, "certain", 0.0191345215},
+    {0, 4, "loss", 1.37017246}, {0, 4, "supervised", 1.35777824}, {0, 4, "ce", 1.77192519}, {0, 4,
+    "dice", 0.943631277}, {0, 4, "weight", 0.826494441}, {0, 4, "gradient", 0.924323416}, {0, 4,
+    "consistency", 0.0149961416}, {0, 5, "certain", 0}, {0, 5, "loss", 1.37840486}, {0, 5,
+    "supervised", 1.37840486}, {0, 5, "ce", 1.78879311}, {0, 5, "dice", 0.96801661}, {0, 5,
+    "weight", 1.43252398}, {0, 5, "gradient", 0.895691459}, {0, 5, "consistency", 0}, {0, 6,
+    "certain", 0}, {0, 6, "loss", 1.35529093}, {0, 6, "supervised", 1.35529093}, {0, 6, "ce",
+    1.76696425}, {0, 6, "dice", 0.94361762}, {0, 6, "weight", 2.24664482}, {0, 6, "gradient",
+    0.802769105}, {0, 6, "consistency", 0}, {0, 7, "certain", 0.340484619}, {0, 7, "loss",
+    1.51748513}, {0, 7, "supervised", 1.37440967}, {0, 7, "ce", 1.7808639}, {0, 7, "dice",
+    0.96795543}, {0, 7, "weight", 3.18814076}, {0, 7, "gradient", 1.17809351}, {0, 7, "consistency",
+    0.0448773978}, {0, 8, "certain", 1}, {0, 8, "loss", 1.44940499}, {0, 8, "supervised",
+    1.36813977}, {0, 8, "ce", 1.78062073}, {0, 8, "dice", 0.955658814}, {0, 8, "weight",
+    4.09365377}, {0, 8, "gradient", 0.880571762}, {0, 8, "consistency", 0.0198515139}, {0, 9,
+    "certain", 1}, {0, 9, "loss", 1.67364086}, {0, 9, "supervised", 1.59864727}, {0, 9, "ce",
+    2.23457371}, {0, 9, "dice", 0.962720831}, {0, 9, "weight", 4.75614712}, {0, 9, "gradient",
+    1.23615247}, {0, 9, "consistency", 0.0157677174}
+};
 static const struct golden_run golden_runs[] = {
     {.name = "two_classes", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_two_classes, .n_notes = 145, .prototypes = golden_prototypes_two_classes,
@@ -723,6 +782,34 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr
              = 0.0001, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 3.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
+    {.name = "ua_mt_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_ua_mt_two, .n_notes = 80, .prototypes = NULL,
+     .set = {.method = (char[]){"ua-mt"}, .seed = 43, .steps = 10, .patch = {32, 32, 32}, .batch =
+             4, .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
+             AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
+             = 0.0002, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
+             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
+             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
+             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
+             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
+             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
+    {.name = "ua_mt_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_ua_mt_three, .n_notes = 80, .prototypes = NULL,
+     .set = {.method = (char[]){"ua-mt"}, .seed = 45, .steps = 10, .patch = {32, 32, 32}, .batch =
+             3, .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
+             AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr
+             = 0.0001, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
+             .consistency = 5.0, .teacher_noise = 0.2, .ramp = RAMP_CONTINUOUS, .sup_dice = 1,
              .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
              = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
