@@ -61,6 +61,8 @@ static void check_mix(void)
         k.extent[0] = 100, k.extent[1] = 30, k.extent[2] = 20),
         larger(difference(&out), larger(difference(&sa), difference(&sb))));
     upload(&a), upload(&b);
+    MAP(blend, "", n, (k.out = F(out), k.a = F(a), k.b = F(b), k.keep = 0.3f, k.take = 0.7f),
+        difference(&out));
     MAP(at_least, "", n, (k.value = F(a), k.floor = 0.4f), difference(&a));
     MAP(mask_below, "", n, (k.weight = F(b), k.value = F(out), k.floor = 0.4f), difference(&b));
     struct both x = floats(n, -1, 1), y = floats(n, -1, 1);

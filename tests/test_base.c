@@ -123,6 +123,31 @@ struct squares {
     atomic_int calls;
 };
 
+/* Shares below a point against the distribution function of Beta(0.2, 0.2), by SciPy's betainc. */
+static void beta_numbers_have_their_distribution(void **state)
+{
+    (void)state;
+    static const double at[] = {1e-6, 0.001, 0.01, 0.1, 0.25, 0.5, 0.9};
+    static const double below[] = {0.0332030383, 0.1322012917, 0.2097776901, 0.3366897784,
+                                   0.4140555195, 0.5, 0.6633102216};
+    enum { N = 40000 };
+    int count[7] = {0};
+    double sum = 0.0, squares = 0.0;
+    for (int i = 0; i < N; i++) {
+        struct rng r = rng_start(1, (uint64_t)i, RNG_BLEND, 0), again = r;
+        double x = rng_beta(&r, 0.2);
+        assert_true(x > 0 && x <= 1 && x == rng_beta(&again, 0.2));
+        for (int k = 0; k < 7; k++)
+            count[k] += x < at[k];
+        sum += x;
+        squares += (x - 0.5) * (x - 0.5);
+    }
+    for (int k = 0; k < 7; k++) /* 4 sigma */
+        assert_true(fabs((double)count[k] / N - below[k]) < 4 * sqrt(below[k] * (1 - below[k]) / N));
+    assert_true(fabs(sum / N - 0.5) < 0.01);
+    assert_true(fabs(squares / N - 0.25 / 1.4) < 0.003);
+}
+
 static void square(void *arg, int64_t i)
 {
     struct squares *s = arg;
@@ -228,6 +253,7 @@ int main(void)
         cmocka_unit_test(sizes_and_memory_are_checked),
         cmocka_unit_test(philox_matches_the_published_vectors),
         cmocka_unit_test(random_numbers_are_even),
+        cmocka_unit_test(beta_numbers_have_their_distribution),
         cmocka_unit_test(every_item_runs_once),
 #ifdef __x86_64__
         cmocka_unit_test(items_flush_denormals),

@@ -217,6 +217,8 @@ GOLDEN(entropy_two)
 GOLDEN(entropy_three)
 GOLDEN(ua_mt_two)
 GOLDEN(ua_mt_three)
+GOLDEN(ict_two)
+GOLDEN(ict_three)
 
 /* ---- learning ---------------------------------------------------------------------------------- */
 
@@ -370,7 +372,7 @@ static void odd_batches_are_refused(void **state)
     static const struct {
         char name[16];
         int batch, labeled;
-    } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}};
+    } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}, {"ict", 2, 2}, {"ict", 5, 2}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         struct error e;
@@ -402,6 +404,8 @@ int main(void)
         cmocka_unit_test(golden_entropy_three),
         cmocka_unit_test(golden_ua_mt_two),
         cmocka_unit_test(golden_ua_mt_three),
+        cmocka_unit_test(golden_ict_two),
+        cmocka_unit_test(golden_ict_three),
         cmocka_unit_test(every_method_learns),
         cmocka_unit_test(every_method_resumes),
         cmocka_unit_test(odd_batches_are_refused),

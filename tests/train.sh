@@ -71,6 +71,7 @@ expect 2 'phantom_0099' "$falx" train set -o x6 $tiny --val list
 expect 2 '--budget' "$falx" train set -o x7 $tiny --budget 5x
 expect 2 '[C03]' "$falx" train set -o x8 --patch 20 --quiet
 expect 2 'mt needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method mt --labeled-batch 4
+expect 2 'ict needs 2, 4, ... unlabelled' "$falx" train set -o x8 $tiny --method ict --labeled-batch 3
 expect 4 '/proc/run' "$falx" train set -o /proc/run $tiny
 expect 5 'MiB' "$falx" train set -o x9 --patch 1024 --batch 64 --quiet
 mkdir locked && chmod 555 locked

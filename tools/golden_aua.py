@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-SHUFFLE, AUGMENT, TEST, INIT, POINTS, PASTE = 2, 3, 8, 9, 10, 11  # enum rng_stream
+SHUFFLE, AUGMENT, TEST, INIT, POINTS, PASTE, BLEND = 2, 3, 8, 9, 10, 11, 12  # enum rng_stream
 INPUT_NOISE, DROPOUT, SAMPLE = 32, 48, 64
 PHASE_SEED = 0x9E3779B97F4A7C15
 FEATURES, MAX_PAIRS, MAX_RANK = 16, 8, 16
@@ -81,6 +81,10 @@ RUNS = {
     "ua_mt_three": (THREE, dict(
         method="ua-mt", seed=45, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=5.0,
         schedule="SCHEDULE_POLY", teacher_noise=0.2, batch=3)),
+    "ict_two": (SCENE, dict(method="ict", seed=54, patch=(32, 32, 32), lr=0.0002)),
+    "ict_three": (THREE, dict(
+        method="ict", seed=52, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=5.0,
+        schedule="SCHEDULE_POLY", batch=5, labeled_batch=1)),
 }
 
 
@@ -654,6 +658,23 @@ class Run:
               % (self.name, t, m.mean(), (unsure - limit).abs().min()), file=sys.stderr)
         return z, "consistency", (m * apart).sum() / (z.shape[1] * m.sum() + 1e-16)
 
+    def share(self, pair):
+        """Beta(0.2, 0.2) by Johnk's rule."""
+        r = Cursor(self.s["seed"], self.draw, BLEND, pair)
+        while True:
+            x, y = (((r.word() >> 9) + 0.5) / 8388608 for _ in range(2))
+            if x ** 5 + y ** 5 <= 1:
+                return x ** 5 / (x ** 5 + y ** 5)
+
+    def interpolation(self, image, t, total):
+        n, known = self.U // 2, image[:self.L]
+        first, second = image[self.L:self.L + n], image[self.L + n:]
+        b = torch.tensor([self.share(i) for i in range(n)], dtype=torch.float64).reshape(n, 1, 1, 1, 1)
+        mixed = torch.cat([known, (1 - b) * first + b * second])
+        z = self.student.run(mixed, True, 0, self.draw)["mean"]
+        target = (1 - b) * self.guess(first, 1, False) + b * self.guess(second, 2, False)
+        return z, "consistency", ((torch.softmax(z[self.L:], 1) - target) ** 2).mean()
+
     # ---- AUA
 
     def stage1(self):
@@ -758,6 +779,8 @@ class Run:
             self.semi(self.entropy, 0)
         elif self.s["method"] == "ua-mt":
             self.semi(self.certain_teacher, 1)
+        elif self.s["method"] == "ict":
+            self.semi(self.interpolation, 0)
         else:
             self.stage1()
             if self.s["stages"] > 1:

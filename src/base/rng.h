@@ -22,6 +22,7 @@ enum rng_stream {
     RNG_INIT,       /* initial weights */
     RNG_POINTS,     /* which boundary voxels take part in the contrast */
     RNG_PASTE,      /* boxes of copy-paste */
+    RNG_BLEND,      /* shares of patches that are interpolated */
     RNG_INPUT_NOISE = 32, /* noise on inputs, + number of the network or pass (up to 16) */
     RNG_DROPOUT = 48,     /* dropped channels, + number of the network or pass */
     RNG_SAMPLE = 64       /* logit samples, + 2 * number of the network: epsilon, then eta */
@@ -100,6 +101,18 @@ static inline float rng_normal(struct rng *r)
 {
     float u = rng_uniform(r), v = rng_uniform(r);
     return sqrtf(-2.0f * logf(u)) * cosf(6.28318530717958648f * v);
+}
+
+/* Beta(a, a) for a from 0.1 to 1 (Johnk, 1964): of two uniforms to the power 1/a, taken again until their sum
+ * is at most 1, the share of the first. At a = 0.2 the first two do in 95 of 100 cases. */
+static inline double rng_beta(struct rng *r, double a)
+{
+    double x, y;
+    do {
+        x = pow((double)rng_uniform(r), 1.0 / a);
+        y = pow((double)rng_uniform(r), 1.0 / a);
+    } while (x + y > 1.0);
+    return x / (x + y);
 }
 
 #endif

@@ -27,6 +27,18 @@ KERNEL void k_paste_range(const struct k_paste *k, int64_t i0, int64_t i1)
     }
 }
 
+/* out = keep * a + take * b. */
+struct k_blend {
+    float *out;
+    const float *a, *b;
+    float keep, take;
+};
+KERNEL void k_blend_range(const struct k_blend *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++)
+        k->out[i] = k->keep * k->a[i] + k->take * k->b[i];
+}
+
 /* value = 1 where it is at least floor, else 0. */
 struct k_at_least {
     float *value;
@@ -50,6 +62,6 @@ KERNEL void k_mask_below_range(const struct k_mask_below *k, int64_t i0, int64_t
         k->weight[i] *= (float)(k->value[i] >= k->floor);
 }
 
-#define KERNELS_MIX(X) X(paste) X(at_least) X(mask_below)
+#define KERNELS_MIX(X) X(paste) X(blend) X(at_least) X(mask_below)
 
 #endif

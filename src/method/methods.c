@@ -7,6 +7,7 @@ const struct method *const methods[] = {
     &method_mt,
     &method_entropy,
     &method_ua_mt,
+    &method_ict,
     &method_aua,
     NULL,
 };

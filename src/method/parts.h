@@ -8,7 +8,7 @@
 #include "train/method.h"
 
 extern const struct method method_supervised, method_aua, method_copypaste;
-extern const struct method method_mt, method_entropy, method_ua_mt; /* for comparison */
+extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
 
 /* V-Net with the run's channels, classes, filters and dropout. */
 struct net_definition part_definition(const struct trainer *t);

@@ -592,6 +592,58 @@ static const struct golden_note golden_notes_ua_mt_three[] = {
     2.23457371}, {0, 9, "dice", 0.962720831}, {0, 9, "weight", 4.75614712}, {0, 9, "gradient",
     1.23615247}, {0, 9, "consistency", 0.0157677174}
 };
+static const struct golden_note golden_notes_ict_two[] = {
+    {0, 0, "loss", 0.47933778}, {0, 0, "supervised", 0.467389383}, {0, 0, "ce", 0.43479608}, {0, 0,
+    "dice", 0.499982687}, {0, 0, "weight", 1.01069205}, {0, 0, "gradient", 0.521672361}, {0, 0,
+    "consistency", 0.0118219949}, {0, 1, "loss", 0.437962132}, {0, 1, "supervised", 0.427787269},
+    {0, 1, "ce", 0.376261429}, {0, 1, "dice", 0.479313109}, {0, 1, "weight", 1.01069205}, {0, 1,
+    "gradient", 0.353531309}, {0, 1, "consistency", 0.0100672239}, {0, 2, "loss", 0.498753595}, {0,
+    2, "supervised", 0.48939026}, {0, 2, "ce", 0.459567049}, {0, 2, "dice", 0.519213472}, {0, 2,
+    "weight", 1.01069205}, {0, 2, "gradient", 0.62236776}, {0, 2, "consistency", 0.00926428041}, {0,
+    3, "loss", 0.450270677}, {0, 3, "supervised", 0.450118708}, {0, 3, "ce", 0.420936435}, {0, 3,
+    "dice", 0.479300981}, {0, 3, "weight", 1.01069205}, {0, 3, "gradient", 0.430036481}, {0, 3,
+    "consistency", 0.000150361365}, {0, 4, "loss", 0.476418321}, {0, 4, "supervised", 0.474168187},
+    {0, 4, "ce", 0.439311467}, {0, 4, "dice", 0.509024908}, {0, 4, "weight", 1.01069205}, {0, 4,
+    "gradient", 0.43501444}, {0, 4, "consistency", 0.00222633014}, {0, 5, "loss", 0.454933784}, {0,
+    5, "supervised", 0.445572633}, {0, 5, "ce", 0.402747125}, {0, 5, "dice", 0.48839814}, {0, 5,
+    "weight", 1.01069205}, {0, 5, "gradient", 0.44692876}, {0, 5, "consistency", 0.00926212061}, {0,
+    6, "loss", 0.490867701}, {0, 6, "supervised", 0.48748785}, {0, 6, "ce", 0.471288117}, {0, 6,
+    "dice", 0.503687582}, {0, 6, "weight", 1.01069205}, {0, 6, "gradient", 0.572381888}, {0, 6,
+    "consistency", 0.00334409627}, {0, 7, "loss", 0.436342341}, {0, 7, "supervised", 0.434395485},
+    {0, 7, "ce", 0.374995}, {0, 7, "dice", 0.493795969}, {0, 7, "weight", 1.01069205}, {0, 7,
+    "gradient", 0.29493995}, {0, 7, "consistency", 0.00192626064}, {0, 8, "loss", 0.467002299}, {0,
+    8, "supervised", 0.456997461}, {0, 8, "ce", 0.407590693}, {0, 8, "dice", 0.506404229}, {0, 8,
+    "weight", 1.01069205}, {0, 8, "gradient", 0.457802046}, {0, 8, "consistency", 0.00989899729},
+    {0, 9, "loss", 0.468429429}, {0, 9, "supervised", 0.464822632}, {0, 9, "ce", 0.438318837}, {0,
+    9, "dice", 0.491326426}, {0, 9, "weight", 1.01069205}, {0, 9, "gradient", 0.397794735}, {0, 9,
+    "consistency", 0.0035686412}
+};
+static const struct golden_note golden_notes_ict_three[] = {
+    {0, 0, "loss", 1.11263068}, {0, 0, "supervised", 1.11010293}, {0, 0, "ce", 1.40351972}, {0, 0,
+    "dice", 0.816686133}, {0, 0, "weight", 0.033689735}, {0, 0, "gradient", 0.540440166}, {0, 0,
+    "consistency", 0.0750304192}, {0, 1, "loss", 1.26932935}, {0, 1, "supervised", 1.26901526}, {0,
+    1, "ce", 1.68676055}, {0, 1, "dice", 0.851269979}, {0, 1, "weight", 0.0871118732}, {0, 1,
+    "gradient", 1.17254842}, {0, 1, "consistency", 0.00360554461}, {0, 2, "loss", 1.11930143}, {0,
+    2, "supervised", 1.11411221}, {0, 2, "ce", 1.40472539}, {0, 2, "dice", 0.823499037}, {0, 2,
+    "weight", 0.20381102}, {0, 2, "gradient", 0.540738083}, {0, 2, "consistency", 0.0254609095}, {0,
+    3, "loss", 1.38199682}, {0, 3, "supervised", 1.37627432}, {0, 3, "ce", 1.89605446}, {0, 3,
+    "dice", 0.856494183}, {0, 3, "weight", 0.431467932}, {0, 3, "gradient", 1.68437893}, {0, 3,
+    "consistency", 0.0132628634}, {0, 4, "loss", 1.25240628}, {0, 4, "supervised", 1.23207914}, {0,
+    4, "ce", 1.62662076}, {0, 4, "dice", 0.837537516}, {0, 4, "weight", 0.826494441}, {0, 4,
+    "gradient", 1.34622093}, {0, 4, "consistency", 0.024594412}, {0, 5, "loss", 1.13161552}, {0, 5,
+    "supervised", 1.11388028}, {0, 5, "ce", 1.40431894}, {0, 5, "dice", 0.823441625}, {0, 5,
+    "weight", 1.43252398}, {0, 5, "gradient", 0.555122171}, {0, 5, "consistency", 0.0123804137}, {0,
+    6, "loss", 1.32785038}, {0, 6, "supervised", 1.26457612}, {0, 6, "ce", 1.68443639}, {0, 6,
+    "dice", 0.844715852}, {0, 6, "weight", 2.24664482}, {0, 6, "gradient", 1.01022833}, {0, 6,
+    "consistency", 0.0281638921}, {0, 7, "loss", 1.35458939}, {0, 7, "supervised", 1.34797664}, {0,
+    7, "ce", 1.84400156}, {0, 7, "dice", 0.851951712}, {0, 7, "weight", 3.18814076}, {0, 7,
+    "gradient", 1.79083974}, {0, 7, "consistency", 0.00207417215}, {0, 8, "loss", 1.2344151}, {0, 8,
+    "supervised", 1.21971209}, {0, 8, "ce", 1.59163079}, {0, 8, "dice", 0.847793395}, {0, 8,
+    "weight", 4.09365377}, {0, 8, "gradient", 1.56584324}, {0, 8, "consistency", 0.00359165842}, {0,
+    9, "loss", 1.39554026}, {0, 9, "supervised", 1.38663835}, {0, 9, "ce", 1.91046984}, {0, 9,
+    "dice", 0.862806861}, {0, 9, "weight", 4.75614712}, {0, 9, "gradient", 2.06521955}, {0, 9,
+    "consistency", 0.00187166373}
+};
 static const struct golden_run golden_runs[] = {
     {.name = "two_classes", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_two_classes, .n_notes = 145, .prototypes = golden_prototypes_two_classes,
@@ -817,4 +869,32 @@ static const struct golden_run golden_runs[] = {
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
              = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
+    {.name = "ict_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_ict_two, .n_notes = 70, .prototypes = NULL,
+     .set = {.method = (char[]){"ict"}, .seed = 54, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
+             .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0002,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
+    {.name = "ict_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
+     .notes = golden_notes_ict_three, .n_notes = 70, .prototypes = NULL,
+     .set = {.method = (char[]){"ict"}, .seed = 52, .steps = 10, .patch = {32, 32, 32}, .batch = 5,
+             .labeled_batch = 1, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment = AUGMENT_CROP,
+             .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr = 0.0001,
+             .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
+             5.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 8,
+             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
+             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
+             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
+             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
+             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
+             0.5}},
 };
