@@ -31,6 +31,15 @@ struct plain_job {
     int64_t tap_step, k_step, col_step; /* in the weight */
 };
 
+/* The voxel of the fine side for tap t of a voxel (z, y, x) of the coarse side; `edge` 2, or 1: itself. */
+__device__ __forceinline__ int64_t fine_voxel(const struct volume &coarse, int edge, int item, int z, int y,
+                                              int x, int tap)
+{
+    int tx = edge == 2 ? tap % 2 : 0, ty = edge == 2 ? tap / 2 % 2 : 0, tz = edge == 2 ? tap / 4 : 0;
+    int64_t plane = (int64_t)item * coarse.d * edge + z * edge + tz;
+    return ((plane * coarse.h * edge) + y * edge + ty) * ((int64_t)coarse.w * edge) + x * edge + tx;
+}
+
 /* Voxel `row` of the grid, and the one of the other side that a tap leads to, or -1. */
 __device__ int64_t plain_voxel(const struct plain_grid &g, int64_t row, int tap, int *item)
 {
@@ -96,18 +105,12 @@ __global__ void __launch_bounds__(THREADS) plain_pass_kernel(const __grid_consta
             __syncthreads();
             plain_multiply(sum, a, b);
         }
+    int voxel[4];
     for (int i = 0; i < 4; i++) {
         int64_t row = first + threadIdx.x / 16 * 4 + i;
-        int col = col0 + threadIdx.x % 16 * 4;
-        if (row >= rows)
-            continue;
-        int64_t voxel = j.scatter ? plain_voxel(j.grid, row, tap0, &item) : row;
-        float bias[4];
-        target_bias(j.to, col, bias);
-        for (int k = 0; k < 4; k++)
-            sum[i][k] += bias[k];
-        target_store(j.to, voxel, col, sum[i]);
+        voxel[i] = row >= rows ? -1 : j.scatter ? (int)plain_voxel(j.grid, row, tap0, &item) : (int)row;
     }
+    put_rows(j.to, voxel, col0 + threadIdx.x % 16 * 4, sum);
 }
 
 /* The grid of rows: for steps the coarse side. */
@@ -182,7 +185,7 @@ __global__ void __launch_bounds__(THREADS)
 static int plain_parts(const struct conv *v, int64_t voxels)
 {
     int64_t blocks = (int64_t)v->taps * divide_up(v->s.c_in, TILE) * divide_up(v->s.c_out, TILE);
-    int64_t parts = 4 * CONV_BLOCKS / blocks, most = (voxels + 255) / 256;
+    int64_t parts = 8 * MULTIPROCESSORS / blocks, most = (voxels + 255) / 256;
     parts = parts < most ? parts : most;
     return parts > 1 ? (int)parts : 1;
 }
