@@ -30,26 +30,53 @@ __device__ __forceinline__ void clear_tile(uint32_t *tile)
         tile[i] = 0;
 }
 
-__device__ __forceinline__ void fill_tile(uint32_t *tile, const struct volume &v, const struct corner &at,
+enum { COUNT = BOX_Z * BOX_Y * BOX_X, BATCH = (COUNT + THREE_THREADS - 1) / THREE_THREADS };
+
+/* The voxel of number i of a tile, or -1. */
+__device__ __forceinline__ int tile_voxel(const struct volume &v, const struct corner &at, int i)
+{
+    struct corner c = {at.item, at.z + i / (BOX_X * BOX_Y), at.y + i / BOX_X % BOX_Y, at.x + i % BOX_X};
+    int inside = i < COUNT && (unsigned)c.z < (unsigned)v.d && (unsigned)c.y < (unsigned)v.h &&
+                 (unsigned)c.x < (unsigned)v.w;
+    return inside ? voxel_at(v, c) : -1;
+}
+
+/* A thread's numbers of a tile, all loads in flight. An image has no norm; what has takes its time. */
+__device__ __forceinline__ void load_tile(float (&a)[BATCH], const struct volume &v, const struct corner &at,
                                           const struct reader &r)
 {
-    enum { COUNT = BOX_Z * BOX_Y * BOX_X, BATCH = (COUNT + THREE_THREADS - 1) / THREE_THREADS };
-    unsigned short *even = (unsigned short *)tile, *odd = (unsigned short *)(tile + ODD);
-    float a[BATCH];
+    int plain = r.kind == READ_ONE && r.f32[0] && !r.scale[0];
 #pragma unroll
     for (int k = 0; k < BATCH; k++) {
-        int i = threadIdx.x + k * THREE_THREADS;
-        struct corner c = {at.item, at.z + i / (BOX_X * BOX_Y), at.y + i / BOX_X % BOX_Y, at.x + i % BOX_X};
-        int inside = i < COUNT && (unsigned)c.z < (unsigned)v.d && (unsigned)c.y < (unsigned)v.h &&
-                     (unsigned)c.x < (unsigned)v.w;
-        a[k] = inside ? read_single(r, at.item, voxel_at(v, c), 0) : 0.0f;
+        int voxel = tile_voxel(v, at, threadIdx.x + k * THREE_THREADS);
+        a[k] = 0.0f;
+        if (plain && voxel >= 0)
+            a[k] = __ldg((const float *)r.from[0] + voxel);
     }
+    if (plain)
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            a[k] = larger(a[k], r.floor[0]);
+    else
+#pragma unroll 1
+        for (int k = 0; k < BATCH; k++) {
+            int voxel = tile_voxel(v, at, threadIdx.x + k * THREE_THREADS);
+            float number = voxel >= 0 ? read_single(r, at.item, voxel, 0) : 0.0f;
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                a[i] = i == k ? number : a[i];
+        }
+}
+
+__device__ __forceinline__ void fill_tile(uint32_t *tile, const float (&a)[BATCH])
+{
+    unsigned short *even = (unsigned short *)tile, *odd = (unsigned short *)(tile + ODD);
 #pragma unroll
     for (int k = 0; k < BATCH; k++) {
         int i = threadIdx.x + k * THREE_THREADS, to = i / BOX_X * (2 * LINE) + i % BOX_X;
+        unsigned short number = (unsigned short)bf16_pair(a[k], 0.0f);
         if (i >= COUNT)
             continue;
-        unsigned short number = (unsigned short)bf16_pair(a[k], 0.0f);
         even[to] = number;
         if (to > 0)
             odd[to - 1] = number;
@@ -92,10 +119,11 @@ __global__ void __launch_bounds__(THREE_THREADS, 3) first_multiply(const __grid_
     clear_tile(tile);
     for (int t = blockIdx.x; t < j.p.tiles; t += gridDim.x) {
         struct corner at = tile_corner(j.p, item, t);
-        float acc[US][VS][2][4] = {}, v[THREE_ROWS][4];
+        float acc[US][VS][2][4] = {}, v[THREE_ROWS][4], a[BATCH];
         int voxel[THREE_ROWS];
+        load_tile(a, j.v, border_corner(at), j.from);
         __syncthreads();
-        fill_tile(tile, j.v, border_corner(at), j.from);
+        fill_tile(tile, a);
         __syncthreads();
         multiply_lines(acc, from, j.weights + 96 * group + lane);
         lane_rows(v, acc);
@@ -207,9 +235,11 @@ __global__ void __launch_bounds__(THREE_THREADS, 4)
     for (int t = blockIdx.x; t < j.p.tiles * j.v.n; t += gridDim.x) {
         int item = divide(t, j.p.by_tiles);
         struct corner at = tile_corner(j.p, item, t - item * j.p.tiles);
+        float a[BATCH];
         box_places(places, o, j.v, at, THREE_THREADS);
+        load_tile(a, j.v, border_corner(at), j.x);
         __syncthreads();
-        fill_tile(tile, j.v, border_corner(at), j.x);
+        fill_tile(tile, a);
         fill(dy, o.half, places, o.count, j.dy, item, 16 * blockIdx.y, THREE_THREADS);
         __syncthreads();
 #pragma unroll

@@ -12,93 +12,127 @@
  */
 #include "device/cuda/conv_int.cuh"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, ROWS = 64, EACH = ROWS / 8 }; /* rows of a warp, of a lane */
+enum {
+    WARPS = 8, THREADS = 32 * WARPS,
+    EACH = 8,       /* rows of a lane; a warp has eight times as many */
+    WEIGHT_EACH = 4 /* likewise, of the weight gradient */
+};
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* Four numbers as they are stored. */
-template <int QUADS> __device__ __forceinline__ float4 load_four(const void *from, int64_t at)
+/* Four numbers of each of a lane's N voxels, as they are stored: loaded first, all at once, used later. */
+template <int N> struct fours {
+    uint4 x[N], y[N];
+};
+
+enum { PAIRS, FLOATS, SOME_BF16, SOME_F32 }; /* two words of pairs; four floats; what there is, as floats */
+
+template <int HOW> __device__ __forceinline__ uint4 load_four(const char *from, int n)
 {
-    if (QUADS == QUADS_F32)
-        return __ldg((const float4 *)((const float *)from + at));
-    uint2 u = __ldg((const uint2 *)((const unsigned short *)from + at));
-    return make_float4(bf16_low(u.x), bf16_high(u.x), bf16_low(u.y), bf16_high(u.y));
+    uint32_t u[4] = {0, 0, 0, 0};
+    if (HOW == PAIRS && n > 0) {
+        uint2 w = __ldg((const uint2 *)from);
+        return make_uint4(w.x, w.y, 0, 0);
+    }
+    if (HOW == FLOATS && n > 0)
+        return __ldg((const uint4 *)from);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        if (HOW == SOME_BF16 && k < n)
+            u[k] = (uint32_t)__ldg((const unsigned short *)from + k) << 16;
+        if (HOW == SOME_F32 && k < n)
+            u[k] = __ldg((const uint32_t *)from + k);
+    }
+    return make_uint4(u[0], u[1], u[2], u[3]);
 }
 
-template <int KIND, int QUADS>
-__device__ __forceinline__ void read_quads(uint2 (&to)[EACH], const struct reader &r, int item,
-                                           const int (&voxel)[EACH], int channel)
+template <int HOW, int N>
+__device__ __forceinline__ void load_rows(uint4 (&to)[N], const struct reader &r, const void *from,
+                                          const int (&voxel)[N], int channel)
 {
-    float t[READ_TABLES][4];
-    float4 x[EACH], y[EACH];
+    const int size = HOW == PAIRS || HOW == SOME_BF16 ? 2 : 4;
+    const char *first = (const char *)from + size * channel;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        int64_t at = (int64_t)voxel[i] * r.c + channel;
-        x[i] = y[i] = make_float4(0, 0, 0, 0);
-        if (voxel[i] >= 0)
-            x[i] = load_four<QUADS>(r.from[0], at);
-        if (voxel[i] >= 0 && KIND != READ_ONE)
-            y[i] = load_four<QUADS>(r.from[1], at);
-    }
-    read_tables<KIND>(t, r, item, channel, 1);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        float v0 = read_one<KIND>(x[i].x, y[i].x, t, 0, r.floor), v1 = read_one<KIND>(x[i].y, y[i].y, t, 1, r.floor);
-        float v2 = read_one<KIND>(x[i].z, y[i].z, t, 2, r.floor), v3 = read_one<KIND>(x[i].w, y[i].w, t, 3, r.floor);
-        to[i] = voxel[i] < 0 ? make_uint2(0, 0) : make_uint2(bf16_pair(v0, v1), bf16_pair(v2, v3));
-    }
+    for (int i = 0; i < N; i++)
+        to[i] = load_four<HOW>(row_at(first, voxel[i], size * r.c), voxel[i] >= 0 ? r.c - channel : 0);
 }
 
-template <int KIND>
-__device__ __forceinline__ void read_singles(uint2 (&to)[EACH], const struct reader &r, int item,
-                                             const int (&voxel)[EACH], int channel)
-{
-    float t[READ_TABLES][4];
-    read_tables<KIND>(t, r, item, channel, 0);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        float v[4];
-        int there = voxel[i] >= 0;
-        read_any<KIND>(v, r, there ? (int64_t)voxel[i] * r.c + channel : 0, there ? r.c - channel : 0, t);
-        to[i] = there ? make_uint2(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3])) : make_uint2(0, 0);
-    }
-}
-
-template <int KIND>
-__device__ __forceinline__ void read_kind(uint2 (&to)[EACH], const struct reader &r, int item,
-                                          const int (&voxel)[EACH], int channel)
+/* Channels `channel` .. +3 of source i. */
+template <int N>
+__device__ __forceinline__ void load_source(uint4 (&to)[N], const struct reader &r, int i,
+                                            const int (&voxel)[N], int channel)
 {
     if (r.quads == QUADS_BF16)
-        read_quads<KIND, QUADS_BF16>(to, r, item, voxel, channel);
-    else if (KIND == READ_ONE && r.quads == QUADS_F32)
-        read_quads<KIND, QUADS_F32>(to, r, item, voxel, channel);
+        load_rows<PAIRS>(to, r, r.from[i], voxel, channel);
+    else if (r.quads == QUADS_F32)
+        load_rows<FLOATS>(to, r, r.from[i], voxel, channel);
+    else if (r.f32[i])
+        load_rows<SOME_F32>(to, r, r.from[i], voxel, channel);
     else
-        read_singles<KIND>(to, r, item, voxel, channel);
+        load_rows<SOME_BF16>(to, r, r.from[i], voxel, channel);
 }
 
-/* Channels `channel` .. +3 of a lane's voxels. */
-__device__ __forceinline__ void read_fours(uint2 (&to)[EACH], const struct reader &r, int item,
-                                           const int (&voxel)[EACH], int channel)
+template <int N>
+__device__ __forceinline__ void load_fours(struct fours<N> &f, const struct reader &r, const int (&voxel)[N],
+                                           int channel)
 {
+    load_source(f.x, r, 0, voxel, channel);
+    if (r.kind != READ_ONE)
+        load_source(f.y, r, 1, voxel, channel);
+}
+
+/* Number k of four that were loaded. */
+template <int PAIRED> __device__ __forceinline__ float open_four(const uint4 &u, int k)
+{
+    const uint32_t w[4] = {u.x, u.y, u.z, u.w};
+    return !PAIRED ? __uint_as_float(w[k]) : k % 2 ? bf16_high(w[k / 2]) : bf16_low(w[k / 2]);
+}
+
+template <int KIND, int PAIRED, int N>
+__device__ __forceinline__ void open_rows(uint2 (&to)[N], const struct fours<N> &f, const struct reader &r,
+                                          int item, const int (&voxel)[N], int channel)
+{
+    float t[READ_TABLES][4];
+    read_tables<KIND>(t, r, item, channel, r.quads != QUADS_NONE);
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
-        to[i] = make_uint2(0, 0);
-    if (channel >= r.c)
-        return;
+    for (int i = 0; i < N; i++) {
+        float v[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            v[k] = read_one<KIND>(open_four<PAIRED>(f.x[i], k), open_four<PAIRED>(f.y[i], k), t, k, r.floor);
+        to[i] = voxel[i] < 0 ? make_uint2(0, 0) : make_uint2(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3]));
+    }
+}
+
+template <int KIND, int N>
+__device__ __forceinline__ void open_kind(uint2 (&to)[N], const struct fours<N> &f, const struct reader &r,
+                                          int item, const int (&voxel)[N], int channel)
+{
+    if (r.quads == QUADS_BF16)
+        open_rows<KIND, 1>(to, f, r, item, voxel, channel);
+    else
+        open_rows<KIND, 0>(to, f, r, item, voxel, channel);
+}
+
+/* What was loaded, through the formula. */
+template <int N>
+__device__ __forceinline__ void open_fours(uint2 (&to)[N], const struct fours<N> &f, const struct reader &r,
+                                           int item, const int (&voxel)[N], int channel)
+{
     if (r.kind == READ_ONE)
-        read_kind<READ_ONE>(to, r, item, voxel, channel);
+        open_kind<READ_ONE>(to, f, r, item, voxel, channel);
     else if (r.kind == READ_TWO)
-        read_kind<READ_TWO>(to, r, item, voxel, channel);
+        open_kind<READ_TWO>(to, f, r, item, voxel, channel);
     else
-        read_kind<READ_GRAD>(to, r, item, voxel, channel);
+        open_kind<READ_GRAD>(to, f, r, item, voxel, channel);
 }
 
-/* Voxels lane/4 + 8i of a tile of an item; -1 behind the last. */
-__device__ __forceinline__ void lane_voxels(int (&voxel)[EACH], int voxels, int item, int tile)
+/* Voxels lane/4 + 8i of a tile of 8 N of an item; -1 behind the last. */
+template <int N> __device__ __forceinline__ void lane_voxels(int (&voxel)[N], int voxels, int item, int tile)
 {
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        int at = tile * ROWS + threadIdx.x % 32 / 4 + 8 * i;
+    for (int i = 0; i < N; i++) {
+        int at = (tile * N + i) * 8 + threadIdx.x % 32 / 4;
         voxel[i] = at < voxels ? item * voxels + at : -1;
     }
 }
@@ -106,7 +140,7 @@ __device__ __forceinline__ void lane_voxels(int (&voxel)[EACH], int voxels, int 
 /* ---- forward and dx ------------------------------------------------------------------------------------ */
 
 struct one_job {
-    int voxels, tiles;    /* of an item; tiles of 64 rows */
+    int voxels, tiles;    /* of an item */
     struct reader from;
     struct target to;
     struct tally tally;
@@ -136,8 +170,12 @@ __global__ void __launch_bounds__(THREADS, 2) one_multiply(const __grid_constant
         for (int group = 0; group < j.groups; group++) {
             float acc[EACH / 2][2][4] = {}, v[EACH][4];
             for (int chunk = 0; chunk < j.chunks; chunk++) {
-                if (group == 0 || j.chunks > 1)
-                    read_fours(x, j.from, item, voxel, 16 * chunk + lane % 4 * 4);
+                int channel = 16 * chunk + lane % 4 * 4;
+                if (group == 0 || j.chunks > 1) {
+                    struct fours<EACH> f;
+                    load_fours(f, j.from, voxel, channel);
+                    open_fours(x, f, j.from, item, voxel, channel);
+                }
                 multiply_four(acc, x, __ldg(j.weights + (chunk * j.groups + group) * 32 + lane));
             }
 #pragma unroll
@@ -166,7 +204,7 @@ int one_pass(struct conv_pass *p)
     struct conv *v = p->v;
     struct one_job j = {};
     j.voxels = (int)volume_item(v->in);
-    j.tiles = divide_up(j.voxels, ROWS);
+    j.tiles = divide_up(j.voxels, 8 * EACH);
     j.from = p->from;
     j.to = p->to;
     j.weights = (const uint4 *)v->packed[p->backward];
@@ -228,23 +266,27 @@ __device__ __forceinline__ void write_part(const struct one_weight_job &j, const
 __global__ void __launch_bounds__(THREADS, 2)
     one_weight_multiply(const __grid_constant__ struct one_weight_job j)
 {
-    int lane = threadIdx.x % 32, chunk = blockIdx.y % j.chunks, group = blockIdx.y / j.chunks;
+    int chunk = blockIdx.y % j.chunks, group = blockIdx.y / j.chunks;
+    int row = 16 * chunk + threadIdx.x % 4 * 4, column = 16 * group + threadIdx.x % 4 * 4; /* channels */
     float acc[2][4] = {}, bias[4] = {}, v[12];
     for (int t = blockIdx.x * WARPS + threadIdx.x / 32; t < j.tiles * j.items; t += gridDim.x * WARPS) {
-        int item = divide(t, j.by_tiles), voxel[EACH];
-        uint2 x[EACH], y[EACH];
+        int item = divide(t, j.by_tiles), voxel[WEIGHT_EACH];
+        uint2 x[WEIGHT_EACH], y[WEIGHT_EACH];
         lane_voxels(voxel, j.voxels, item, t - item * j.tiles);
-        read_fours(x, j.x, item, voxel, 16 * chunk + lane % 4 * 4);
-        read_fours(y, j.dy, item, voxel, 16 * group + lane % 4 * 4);
+        struct fours<WEIGHT_EACH> fx, fy;
+        load_fours(fx, j.x, voxel, row);
+        load_fours(fy, j.dy, voxel, column);
+        open_fours(x, fx, j.x, item, voxel, row);
+        open_fours(y, fy, j.dy, item, voxel, column);
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
+        for (int i = 0; i < WEIGHT_EACH; i++) {
             bias[0] += bf16_low(y[i].x);
             bias[1] += bf16_high(y[i].x);
             bias[2] += bf16_low(y[i].y);
             bias[3] += bf16_high(y[i].y);
         }
 #pragma unroll
-        for (int i = 0; i < EACH; i += 2)
+        for (int i = 0; i < WEIGHT_EACH; i += 2)
             multiply_turned(acc, x[i], x[i + 1], y[i], y[i + 1]);
     }
 #pragma unroll
@@ -263,7 +305,7 @@ int one_weight(struct weight_pass *p)
     struct conv *v = p->v;
     struct one_weight_job j = {};
     j.voxels = (int)volume_item(v->in);
-    j.tiles = divide_up(j.voxels, ROWS);
+    j.tiles = divide_up(j.voxels, 8 * WEIGHT_EACH);
     j.by_tiles = divisor_of(j.tiles);
     j.items = p->n;
     j.chunks = divide_up(v->s.c_in, 16);

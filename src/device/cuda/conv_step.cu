@@ -74,12 +74,13 @@ __device__ __forceinline__ void read_rows(uint4 (&a)[4], const struct step_job &
     uint4 x[4], y[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        int64_t at = (int64_t)(rows.from[i] + move) * r.c + offset;
+        const char *from = row_at((const unsigned short *)r.from[0] + offset, rows.from[i] + move, 2 * r.c);
+        const char *second = row_at((const unsigned short *)r.from[1] + offset, rows.from[i] + move, 2 * r.c);
         x[i] = y[i] = make_uint4(0, 0, 0, 0);
         if (rows.from[i] >= 0)
-            x[i] = __ldg((const uint4 *)((const unsigned short *)r.from[0] + at));
-        if (rows.from[i] >= 0 && KIND != READ_ONE)
-            y[i] = __ldg((const uint4 *)((const unsigned short *)r.from[1] + at));
+            x[i] = __ldg((const uint4 *)from);
+        if (KIND != READ_ONE && rows.from[i] >= 0)
+            y[i] = __ldg((const uint4 *)second);
     }
     read_tables<KIND>(t, r, item, within(offset, r.c), 1);
 #pragma unroll

@@ -215,7 +215,7 @@ static double split_cost(const struct three_plan &p, const struct volume &v, int
 {
     double blocks = (double)((whole_blocks(p, v) * splits + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
     double work = divide_up(p.chunks, splits) * (3000 * blocks > 8000 ? 3000 * blocks : 8000);
-    return work + (splits > 1 ? 1500 * blocks + 1000 * splits : 0);
+    return work + (splits > 1 ? 2700 * blocks + 1000 * splits : 0);
 }
 
 static void split_chunks(struct three_plan *p, const struct volume &v)

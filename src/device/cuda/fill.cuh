@@ -118,23 +118,24 @@ __device__ __forceinline__ void fill_wide(uint4 *to, const struct place *places,
     float t[READ_TABLES][8];
     read_tables<KIND>(t, r, item, channel, 1);
     for (int round = 0; round < rounds; round += BATCH) {
+        int voxel[BATCH];
         uint4 x[BATCH], y[BATCH];
 #pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            voxel[k] = round + k < rounds ? places[(round + k) * (threads / 2)].voxel : -1;
+#pragma unroll
         for (int k = 0; k < BATCH; k++) {
+            const char *from = row_at(a, voxel[k], 2 * r.c), *second = row_at(b, voxel[k], 2 * r.c);
             x[k] = y[k] = make_uint4(0, 0, 0, 0);
-            if (round + k >= rounds)
-                continue;
-            int voxel = places[(round + k) * (threads / 2)].voxel;
-            int64_t at = (int64_t)voxel * r.c;
-            if (voxel >= 0)
-                x[k] = __ldg((const uint4 *)(a + at));
-            if (voxel >= 0 && KIND != READ_ONE)
-                y[k] = __ldg((const uint4 *)(b + at));
+            if (voxel[k] >= 0)
+                x[k] = __ldg((const uint4 *)from);
+            if (KIND != READ_ONE && voxel[k] >= 0)
+                y[k] = __ldg((const uint4 *)second);
         }
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
             if (round + k >= rounds)
-                continue;
+                break;
             struct place p = places[(round + k) * (threads / 2)];
             uint4 words = read_words<KIND>(x[k], y[k], t, r.floor);
             to[p.word] = p.voxel >= 0 ? words : make_uint4(0, 0, 0, 0);

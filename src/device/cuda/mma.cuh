@@ -53,6 +53,14 @@ __device__ __forceinline__ void tile_multiply(float d[4], const uint32_t a[4], u
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* base + index * bytes, in one instruction. */
+__device__ __forceinline__ char *row_at(const void *base, int index, int bytes)
+{
+    char *at;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(at) : "r"(index), "r"(bytes), "l"(base));
+    return at;
+}
+
 /* The sum over the eight lanes that have the same q. */
 __device__ __forceinline__ float over_rows(float v)
 {

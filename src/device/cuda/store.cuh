@@ -72,31 +72,42 @@ template <int W> __device__ __forceinline__ void words_open(float (&v)[W], const
         v[k] = k % 2 ? bf16_high(w[k / 2]) : bf16_low(w[k / 2]);
 }
 
+/* v = w + v */
+template <int W> __device__ __forceinline__ void words_add(float (&v)[W], const uint32_t (&w)[W / 2])
+{
+#pragma unroll
+    for (int k = 0; k < W; k++)
+        v[k] = (k % 2 ? bf16_high(w[k / 2]) : bf16_low(w[k / 2])) + v[k];
+}
+
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 template <int ADD, int N, int W>
 __device__ __forceinline__ void put_bf16(const struct target &t, const int (&voxel)[N], int channel,
                                          float (&v)[N][W])
 {
+    enum { BATCH = ADD && N > 32 / W ? 32 / W : N }; /* loads in flight */
+    unsigned short *to = (unsigned short *)t.data + channel;
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        unsigned short *to = (unsigned short *)t.data + (int64_t)voxel[i] * t.c + channel;
-        uint32_t w[W / 2] = {};
-        if (ADD) {
-            float old[W];
+    for (int first = 0; first < N; first += BATCH) {
+        uint32_t old[BATCH][W / 2] = {};
+#pragma unroll
+        for (int i = first; i < first + BATCH; i++)
+            if (ADD && voxel[i] >= 0)
+                words_load(old[i - first], row_at(to, voxel[i], 2 * t.c));
+#pragma unroll
+        for (int i = first; i < first + BATCH; i++) {
+            char *at = row_at(to, voxel[i], 2 * t.c);
+            uint32_t w[W / 2];
+            if (ADD)
+                words_add(v[i], old[i - first]);
+#pragma unroll
+            for (int k = 0; k < W; k += 2)
+                w[k / 2] = bf16_pair(v[i][k], v[i][k + 1]);
             if (voxel[i] >= 0)
-                words_load(w, to);
-            words_open(old, w);
-#pragma unroll
-            for (int k = 0; k < W; k++)
-                v[i][k] = old[k] + v[i][k];
+                words_store(at, w);
+            words_open(v[i], w);
         }
-#pragma unroll
-        for (int k = 0; k < W; k += 2)
-            w[k / 2] = bf16_pair(v[i][k], v[i][k + 1]);
-        if (voxel[i] >= 0)
-            words_store(to, w);
-        words_open(v[i], w);
     }
 }
 
@@ -106,7 +117,7 @@ __device__ __forceinline__ void put_f32(const struct target &t, const int (&voxe
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        float4 *to = (float4 *)((float *)t.data + (int64_t)voxel[i] * t.c + channel);
+        float4 *to = (float4 *)row_at((float *)t.data + channel, voxel[i], 4 * t.c);
         if (voxel[i] < 0)
             continue;
 #pragma unroll

@@ -76,7 +76,7 @@ template <int N, int W>
 __device__ __forceinline__ void tally_norm(const struct tally &t, struct lane_tally<W> &l, int item,
                                            const int (&voxel)[N], int channel, const float (&v)[N][W])
 {
-    enum { BATCH = 4 }; /* rows whose y is loaded at once */
+    enum { BATCH = 32 / W }; /* rows whose y is loaded at once */
     float scale[W], shift[W], mean[W];
     int at = item * t.of.c + channel, n = t.of.c - channel;
     table_load(scale, t.scale, 1.0f, at, n, 1);
@@ -87,9 +87,9 @@ __device__ __forceinline__ void tally_norm(const struct tally &t, struct lane_ta
         uint32_t y[BATCH][W / 2] = {};
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
-            const unsigned short *from = (const unsigned short *)t.y + (int64_t)voxel[first + i] * t.of.c;
+            const char *from = row_at((const unsigned short *)t.y + channel, voxel[first + i], 2 * t.of.c);
             if (voxel[first + i] >= 0 && n > 0)
-                words_load(y[i], from + channel);
+                words_load(y[i], from);
         }
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
