@@ -4,8 +4,8 @@
  * Rows are voxels. A lane takes four channels in a row, 4q .. 4q+3, of eight voxels: two words of bf16 pairs,
  * which are operands of a product as they are, with weights packed in the same order:
  *
- *     forward, dx    rows of A: voxels g and g + 8;  k: the channels;    columns dealt out as in conv_three.cu
- *     dweight        rows of A: channels of x;       k: the voxels;      columns: channels of dy
+ *     forward, dx    rows of A: voxels g and g + 8;  k: the channels;   columns dealt out as in conv_three.cu
+ *     dweight        rows of A: channels of x;       k: the voxels;     columns: channels of dy
  *
  * For the last one 8 x 8 numbers are turned within the registers of a warp (tile_turn). Sums of dy, for the
  * gradient of the bias, come along.

@@ -41,7 +41,8 @@ __device__ __forceinline__ struct step_rows find_rows(const struct step_job &j, 
     struct step_rows r;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        int at = tile * ROWS + threadIdx.x % 32 / 4 + 8 * i, line = divide(at, j.by_w), z = divide(line, j.by_h);
+        int at = tile * ROWS + threadIdx.x % 32 / 4 + 8 * i;
+        int line = divide(at, j.by_w), z = divide(line, j.by_h);
         int inside = at < v.d * v.h * v.w, coarse = item * v.d * v.h * v.w + at;
         int fine = (((item * v.d + z) * 2 * v.h + line - z * v.h) * 2 * v.w + at - line * v.w) * 2;
         r.from[i] = !inside ? -1 : j.s.to_fine ? coarse : fine;
@@ -66,8 +67,8 @@ __device__ __forceinline__ int within(int offset, int c)
 
 /* Eight numbers of each row: from `offset` on, `move` voxels on. */
 template <int KIND>
-__device__ __forceinline__ void read_rows(uint4 (&a)[4], const struct step_job &j, const struct step_rows &rows,
-                                          int item, int move, int offset)
+__device__ __forceinline__ void read_rows(uint4 (&a)[4], const struct step_job &j,
+                                          const struct step_rows &rows, int item, int move, int offset)
 {
     const struct reader &r = j.from;
     float t[READ_TABLES][8];

@@ -3,8 +3,8 @@
  *     dW(tap, f, c) = sum over voxels v of the coarse side of  fine(v's voxel for the tap, f) coarse(v, c)
  *
  * is a product whose inner index is the voxel, as in conv_three_weight.cu. A block takes 16 channels of the
- * fine side and up to 64 of the coarse one, and walks over its tiles of 128 rows: both operands go through the
- * reading formula into shared memory and come turned out of it. Eight warps, one for each tap.
+ * fine side and up to 64 of the coarse one, and walks over its tiles of 128 rows: both operands go through
+ * the reading formula into shared memory and come turned out of it. Eight warps, one for each tap.
  */
 #include "device/cuda/conv_int.cuh"
 

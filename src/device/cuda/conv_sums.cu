@@ -274,8 +274,8 @@ struct parts_job {
 };
 
 /* W columns at once, from an index of dweight on; those behind its end are the bias. */
-template <int W> __device__ __forceinline__ void add_parts(double (&sum)[W], const struct parts_job &j, int at,
-                                                           int slice)
+template <int W>
+__device__ __forceinline__ void add_parts(double (&sum)[W], const struct parts_job &j, int at, int slice)
 {
     int line = divide(at, j.by_cols), tap = divide(line, j.by_rows), row = line - tap * j.rows;
     int64_t size = (int64_t)j.taps * j.rows_each * j.cols_each;
@@ -333,8 +333,8 @@ int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, in
     while (j.slices < 32 && p->parts > 4 * j.slices)
         j.slices *= 2;
     int each = THREADS / j.slices * (wide ? 4 : 1);
-    return cuda_start(wide ? join_parts<4> : join_parts<1>, dim3(divide_up(count, each)), THREADS, 0, c->stream,
-                      j);
+    return cuda_start(wide ? join_parts<4> : join_parts<1>, dim3(divide_up(count, each)), THREADS, 0,
+                      c->stream, j);
 }
 
 /* Scratch that the sums of a convolution take. */

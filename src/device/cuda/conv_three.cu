@@ -165,9 +165,12 @@ enum { MOST_SHARED = 72 << 10 }; /* so that three blocks fit */
 size_t three_shared(const struct three_plan &p, int weight)
 {
     int threads = weight ? WEIGHT_THREADS : THREE_THREADS;
-    size_t in = 16 * (size_t)box_words(p.in) + sizeof(struct place) * (size_t)places_length(p.in.count, threads);
-    size_t out = 16 * (size_t)(p.wn * box_words(p.out));
-    return in + (weight ? out + sizeof(struct place) * (size_t)places_length(p.out.count, threads) : 0);
+    int words = box_words(p.in), places = places_length(p.in.count, threads);
+    if (weight) {
+        words += p.wn * box_words(p.out);
+        places += places_length(p.out.count, threads);
+    }
+    return sizeof(uint4) * (size_t)words + sizeof(struct place) * (size_t)places;
 }
 
 /* What a block costs for a chunk, in clock ticks: products (432 a warp; the weight gradient has six warps
