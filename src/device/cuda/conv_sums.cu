@@ -284,7 +284,7 @@ __device__ __forceinline__ void add_parts(double (&sum)[W], const struct parts_j
         row = j.rows_each - 1;
     }
     const float *from = j.partial + (int64_t)(tap * j.rows_each + row) * j.cols_each + at - line * j.cols;
-#pragma unroll 4
+#pragma unroll 8
     for (int i = slice; i < j.parts; i += j.slices) {
         if (W == 4) {
             float4 f = __ldg((const float4 *)(from + i * size));

@@ -132,6 +132,21 @@ __device__ __forceinline__ void put_f32(const struct target &t, const int (&voxe
     }
 }
 
+/* Few channels of float32, as the heads of a network have them. */
+template <int N, int W>
+__device__ __forceinline__ void put_few(const struct target &t, const int (&voxel)[N], int channel,
+                                        float (&v)[N][W])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float *to = (float *)row_at((float *)t.data + channel, voxel[i], 4 * t.c);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            if (voxel[i] >= 0 && channel + k < t.c)
+                to[k] = v[i][k];
+    }
+}
+
 template <int N, int W>
 __device__ __forceinline__ void put_any(const struct target &t, const int (&voxel)[N], int channel,
                                         float (&v)[N][W])
@@ -156,7 +171,9 @@ __device__ __forceinline__ void put_rows(const struct target &t, const int (&vox
             for (int i = 0; i < N; i++)
                 v[i][k] += bias;
         }
-    if (!target_whole<W>(t))
+    if (!target_whole<W>(t) && t.f32 && !t.add)
+        put_few(t, voxel, channel, v);
+    else if (!target_whole<W>(t))
         put_any(t, voxel, channel, v);
     else if (channel >= t.c)
         return;
