@@ -137,8 +137,10 @@ struct set {
     int bf16, taps;
     struct both x[2], scale[2], shift[2], y, g, p, q, r, y_scale, y_shift, dx, weight, bias, dweight, dbias;
     std::vector<float> dx_before, dweight_before, dbias_before;
-    double *mean, *m2;
-    std::vector<double> moments;
+    double *mean, *m2, *norm_sums;
+    struct both center; /* of the channels that norm_sums are of */
+    int with_sums;
+    std::vector<double> moments, sums;
     std::vector<double> a, dy, w; /* operands */
     struct conv_in in;
     struct conv_grad grad;
@@ -204,17 +206,22 @@ static void set_up(struct set *s, const struct one *o, int bf16)
     must(cudaMalloc((void **)&s->mean, 2 * (size_t)o->c_out * sizeof(double)), "memory");
     s->m2 = s->mean + o->c_out;
     s->moments.resize(2 * (size_t)o->c_out);
+    s->center = floats(o->c_in, -0.5f, 0.5f);
+    s->with_sums = o->dx && s->dx.t.type == s->x[0].t.type;
+    s->sums.resize(2 * (size_t)nci);
+    must(cudaMalloc((void **)&s->norm_sums, s->sums.size() * sizeof(double)), "memory");
 }
 
 static void tear_down(struct set *s)
 {
     struct both *all[] = {&s->x[0], &s->x[1], &s->scale[0], &s->scale[1], &s->shift[0], &s->shift[1], &s->y,
                           &s->g, &s->p, &s->q, &s->r, &s->y_scale, &s->y_shift, &s->dx, &s->weight, &s->bias,
-                          &s->dweight, &s->dbias};
+                          &s->dweight, &s->dbias, &s->center};
     for (struct both *b : all)
         if (!b->host.empty())
             cudaFree(b->t.data);
     cudaFree(s->mean);
+    cudaFree(s->norm_sums);
 }
 
 /* Runs everything and brings the results back. */
@@ -224,6 +231,7 @@ static void run(struct cuda_context *c, struct set *s)
     struct conv_shape shape = {o->kind, o->n + 1, o->d, o->h, o->w, o->c_in, o->c_out, s->x[0].t.type,
                                s->y.t.type, 1, o->dx};
     struct conv_stats stats = {s->mean, s->m2};
+    struct conv_sums sums = {o->sources - 1, data_of(&s->center), s->norm_sums};
     struct conv *v;
     must(cuda_conv_new(c, &v, &shape), "conv_new");
     struct conv_weight list = {v, data_of(&s->weight)};
@@ -231,7 +239,7 @@ static void run(struct cuda_context *c, struct set *s)
     must(cuda_conv_forward(v, &s->in, data_of(&s->bias), &s->y.t, &stats), "conv_forward");
     must(cuda_conv_backward(v, &s->grad, &s->in, o->dx ? &s->dx.t : NULL,
                             o->add ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, data_of(&s->dweight),
-                            data_of(&s->dbias), NULL), "conv_backward");
+                            data_of(&s->dbias), s->with_sums ? &sums : NULL), "conv_backward");
     must(cudaDeviceSynchronize(), "running");
     down(&s->y);
     down(&s->dx);
@@ -239,6 +247,8 @@ static void run(struct cuda_context *c, struct set *s)
     down(&s->dbias);
     must(cudaMemcpy(s->moments.data(), s->mean, s->moments.size() * sizeof(double), cudaMemcpyDeviceToHost),
          "moments");
+    must(cudaMemcpy(s->sums.data(), s->norm_sums, s->sums.size() * sizeof(double), cudaMemcpyDeviceToHost),
+         "sums");
     cuda_conv_free(v);
 }
 
@@ -365,6 +375,30 @@ static int judge_sums(const struct set *s)
     return bad;
 }
 
+/* Batch norm's sums, of dx as it is stored. */
+static int judge_norm(const struct set *s)
+{
+    int of = s->o.sources - 1, c = s->o.c_in, bad = 0;
+    size_t item = s->dx.host.size() / (size_t)s->o.n, all = s->sums.size() / 2;
+    std::vector<double> want(2 * all), mass(2 * all);
+    for (size_t i = 0; s->with_sums && i < s->dx.host.size(); i++) {
+        size_t channel = i % (size_t)c, at = i / item * (size_t)c + channel;
+        volatile float y = s->x[of].host[i], u = y;
+        if (s->o.norm) {
+            u = y * s->scale[of].host[at];
+            u = u + s->shift[of].host[at];
+        }
+        double kept = !s->o.relu || u > 0 ? s->dx.host[i] : 0, far = y - s->center.host[channel];
+        want[at] += kept;
+        want[all + at] += kept * far;
+        mass[at] += fabs(kept);
+        mass[all + at] += fabs(kept * far);
+    }
+    for (size_t i = 0; s->with_sums && i < 2 * all; i++)
+        bad |= judge("norm sums", fabs(s->sums[i] - want[i]) / (1 + mass[i]), 1e-6);
+    return bad;
+}
+
 static void check(struct cuda_context *c, const struct one *o)
 {
     struct set s;
@@ -388,7 +422,7 @@ static void check(struct cuda_context *c, const struct one *o)
     double ex = o->dx ? error_of(t.dx, s.dx.host) : 0;
     int bad = judge("output", ey, s.y.t.type == VALUE_BF16 ? 1e-5 : f32);
     bad |= judge("dx", ex, s.dx.t.type == VALUE_BF16 ? 1e-5 : f32);
-    bad |= judge("dweight", ew, f32) | judge_sums(&s);
+    bad |= judge("dweight", ew, f32) | judge_sums(&s) | judge_norm(&s);
     printf("%s %s kind %d %dx%dx%dx%d %d->%d sources %d norm %d relu %d grad %d add %d f32 %d%d%d: "
            "y %.1e dx %.1e dw %.1e\n", bad ? "FAIL" : "PASS", bf16 ? "bf16" : "f32 ", o->kind, o->n, o->d,
            o->h, o->w, o->c_in, o->c_out, o->sources, o->norm, o->relu, o->grad, o->add, o->f32_out,
@@ -422,6 +456,13 @@ static const struct one cases[] = {
     {CONV_1, 2, 20, 20, 20, 16, 2, 1, 2, 1, 0, 1, 0, 1, 0, 0},
     {CONV_1, 1, 1, 1, 5000, 16, 16, 1, 0, 1, 1, 1, 0, 1, 0, 0},
     {CONV_1, 2, 3, 5, 7, 24, 80, 1, 0, 1, 1, 1, 1, 1, 0, 0},
+    {CONV_1, 2, 6, 10, 12, 16, 18, 1, 0, 1, 0, 1, 1, 1, 0, 1},
+    {CONV_1, 2, 6, 10, 12, 16, 16, 2, 1, 1, 2, 1, 0, 0, 0, 0},
+    {CONV_3, 2, 17, 33, 20, 16, 16, 1, 1, 1, 2, 1, 0, 0, 0, 0},
+    {CONV_3, 4, 7, 7, 5, 64, 64, 1, 1, 1, 2, 1, 0, 0, 0, 0},
+    {CONV_DOWN, 1, 32, 48, 32, 16, 32, 1, 1, 1, 2, 1, 0, 0, 0, 0},
+    {CONV_UP, 2, 4, 6, 4, 64, 32, 2, 1, 1, 2, 1, 0, 0, 0, 0},
+    {CONV_UP, 1, 7, 7, 5, 128, 64, 1, 1, 1, 2, 1, 1, 0, 0, 0},
 };
 
 static struct one random_one(int kind)
@@ -462,7 +503,8 @@ static void check_bits(struct cuda_context *c)
         run(c, &s[i]);
     }
     int same = s[0].y.host == s[1].y.host && s[0].dx.host == s[1].dx.host &&
-               s[0].dweight.host == s[1].dweight.host && s[0].moments == s[1].moments;
+               s[0].dweight.host == s[1].dweight.host && s[0].moments == s[1].moments &&
+               s[0].sums == s[1].sums;
     s[0].x[0].host[1000] = NAN;
     up(&s[0].x[0]);
     run(c, &s[0]);

@@ -1,7 +1,9 @@
 /* cuda_conv_times.cu - how long the convolutions of the V-Net take on a GPU, next to what products and bytes
  * alone would take: patches of 112 x 112 x 80, a batch of four and a single one.
  *
- *     make build/cuda_conv_times && build/cuda_conv_times
+ *     make build/cuda_conv_times && build/cuda_conv_times [LAYER [BATCH [f32]]]
+ *
+ * LAYER is a part of a layer's name: those alone are timed.
  */
 #include <math.h>
 #include <stdio.h>
@@ -64,18 +66,21 @@ struct timed {
     struct conv_grad grad;
     struct tensor y, dx;
     struct conv_stats stats;
+    struct conv_sums sums;
     float *bias, *dweight;
 };
 
-enum { FORWARD, FORWARD_STATS, DX, DWEIGHT, N_TIMES };
+enum { FORWARD, FORWARD_STATS, DX, DX_SUMS, DWEIGHT, N_TIMES };
+static const char *const names[N_TIMES] = {"forward", "+stats", "dx", "+sums", "dw"};
 
 static void run_timed(const struct timed *t, int what)
 {
     if (what == FORWARD || what == FORWARD_STATS)
         must(cuda_conv_forward(t->v, &t->in, t->bias, &t->y, what == FORWARD ? NULL : &t->stats), "forward");
     else
-        must(cuda_conv_backward(t->v, &t->grad, &t->in, what == DX ? &t->dx : NULL, 0,
-                                what == DWEIGHT ? t->dweight : NULL, NULL, NULL), "backward");
+        must(cuda_conv_backward(t->v, &t->grad, &t->in, what == DWEIGHT ? NULL : &t->dx, 0,
+                                what == DWEIGHT ? t->dweight : NULL, NULL,
+                                what == DX_SUMS ? &t->sums : NULL), "backward");
 }
 
 static float time_of(const struct timed *t, int what)
@@ -151,6 +156,8 @@ static void time_layer(struct cuda_context *c, const struct layer *l, int n, dou
     }
     must(cudaMalloc((void **)&t.stats.mean, 512 * sizeof(double)), "memory");
     t.stats.m2 = t.stats.mean + 256;
+    t.sums.mean = tables;
+    must(cudaMalloc((void **)&t.sums.sums, 2 * 4 * 256 * sizeof(double)), "memory");
     struct conv_shape s = {l->kind, n, x.d, x.h, x.w, l->c_in, l->c_out, x.type, t.y.type, 1, !first};
     must(cuda_conv_new(c, &t.v, &s), "conv_new");
     struct conv_weight list = {t.v, weight};
@@ -161,36 +168,39 @@ static void time_layer(struct cuda_context *c, const struct layer *l, int n, dou
     printf("%-10s n=%d %8.2f GFLOP %7.1f MB, floor %.3f / %.3f ms:", l->name, n, flops * 1e-9, bytes * 1e-6,
            flops / 600e12 * 1e3, bytes / 4.3e12 * 1e3);
     for (int what = 0; what < N_TIMES; what++) {
-        if (what == DX && first)
+        if ((what == DX || what == DX_SUMS) && first)
             continue;
         float ms = time_of(&t, what);
         total[what] += (double)ms * l->times;
-        printf(" %s %.3f (%.0f TF)", what == FORWARD ? "forward" : what == FORWARD_STATS ? "+stats" :
-               what == DX ? "dx" : "dw", ms, flops / ms * 1e-9);
+        printf(" %s %.3f (%.0f TF)", names[what], ms, flops / ms * 1e-9);
     }
     printf("\n");
     fflush(stdout);
     cuda_conv_free(t.v);
-    void *all[] = {x.data, t.y.data, g.data, t.dx.data, tables, weight, t.dweight, t.stats.mean};
+    void *all[] = {x.data, t.y.data, g.data, t.dx.data, tables, weight, t.dweight, t.stats.mean,
+                   t.sums.sums};
     for (void *p : all)
         cudaFree(p);
 }
 
-static void time_all(struct cuda_context *c, int n)
+static void time_all(struct cuda_context *c, int n, const char *only)
 {
     double total[N_TIMES] = {0};
     for (const struct layer &l : layers)
-        time_layer(c, &l, n, total);
-    printf("V-Net of %d items: forward %.3f ms, with moments %.3f, dx %.3f, dweight %.3f; a step %.3f\n", n,
-           total[FORWARD], total[FORWARD_STATS], total[DX], total[DWEIGHT],
-           total[FORWARD_STATS] + total[DX] + total[DWEIGHT]);
+        if (strstr(l.name, only))
+            time_layer(c, &l, n, total);
+    printf("V-Net of %d items: forward %.3f ms, with moments %.3f, dx %.3f, with sums %.3f, dweight %.3f; "
+           "a step %.3f\n", n, total[FORWARD], total[FORWARD_STATS], total[DX], total[DX_SUMS],
+           total[DWEIGHT], total[FORWARD_STATS] + total[DX_SUMS] + total[DWEIGHT]);
 }
 
-int main(void)
+int main(int n, char **arg)
 {
     struct cuda_context c = {};
-    c.precision = PRECISION_BF16;
-    time_all(&c, 4);
-    time_all(&c, 1);
+    const char *only = n > 1 ? arg[1] : "";
+    c.precision = n > 3 ? PRECISION_F32 : PRECISION_BF16;
+    for (int batch = 4; batch > 0; batch -= 3)
+        if (n < 3 || atoi(arg[2]) == batch)
+            time_all(&c, batch, only);
     return 0;
 }

@@ -1,7 +1,8 @@
 /* conv.cu - convolutions of the GPU: plans, and the calls of driver.h. See conv_int.cuh for the parts.
  *
- *     forward    one pass; moments come with it (CONV_3) or from what was stored
- *     backward   a pass for dx; the weight gradient in parts, which are then added; sums for dbias
+ *     forward    one pass; moments come with it (tally.cuh), or from what was stored
+ *     backward   a pass for dx, likewise with batch norm's sums; the weight gradient in parts, which are then
+ *                added; sums for dbias
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,16 +22,6 @@ static size_t larger_of(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-enum { MOST_SPLIT = 256 << 20 };
-
-/* Tensor cores cut off sums, they do not round them: where that would show, in outputs of float32, every
- * chunk of 16 channels is summed on its own. */
-static void split_all(struct three_plan *p, const struct volume &v)
-{
-    if ((int64_t)p->chunks * volume_voxels(v) * 64 * p->groups <= MOST_SPLIT)
-        p->splits = p->chunks;
-}
-
 static void plan_three(struct conv *v)
 {
     const struct conv_shape *s = &v->s;
@@ -39,22 +30,25 @@ static void plan_three(struct conv *v)
     else
         v->forward = three_plan(v->in, s->c_in, s->c_out, 0);
     if (s->out == VALUE_F32)
-        split_all(&v->forward, v->in);
+        three_split_all(&v->forward, v->in);
     v->data = three_plan(v->in, s->c_out, s->c_in, 0);
     v->weight = s->c_in == 1 ? v->forward : three_plan(v->in, s->c_in, s->c_out, 1);
 }
 
 static size_t scratch_bytes(const struct conv *v)
 {
-    size_t bytes = sums_bytes(v), weight;
-    if (!v->bf16)
+    size_t bytes = sums_bytes(v), weight = 0;
+    if (!v->bf16) {
         weight = plain_bytes(v);
-    else if (v->s.kind == CONV_3)
-        weight = v->s.c_in == 1 ? first_weight_bytes(v) : three_weight_bytes(v);
-    else
-        weight = step_bytes(v);
-    if (v->bf16 && v->s.kind == CONV_3)
-        bytes = larger_of(bytes, three_bytes(v));
+    } else if (v->s.kind == CONV_3) {
+        bytes = larger_of(bytes, larger_of(three_bytes(v), v->s.c_in == 1 ? first_bytes(v) : 0));
+        weight = v->s.c_in > 1 ? three_weight_bytes(v) : 0;
+    } else if (v->s.kind == CONV_1) {
+        bytes = larger_of(bytes, one_bytes(v));
+    } else {
+        bytes = larger_of(bytes, step_bytes(v));
+        weight = step_weight_bytes(v);
+    }
     return larger_of(bytes, v->s.training ? weight : 0);
 }
 
@@ -77,6 +71,15 @@ static void set_up(struct conv *v, struct cuda_context *c, const struct conv_sha
     v->coarse_c = s->kind == CONV_UP ? s->c_in : s->c_out;
     if (v->bf16 && s->kind == CONV_3)
         plan_three(v);
+    v->tally_counters = 1 + divide_up(s->c_in > s->c_out ? s->c_in : s->c_out, 16);
+}
+
+static int make_counters(struct conv *v)
+{
+    int splits = v->bf16 && v->s.kind == CONV_3 ? three_counters(v) : 0;
+    size_t bytes = sizeof *v->counters * (size_t)(v->tally_counters + splits);
+    int e = cudaMalloc((void **)&v->counters, bytes);
+    return e ? e : cudaMemsetAsync(v->counters, 0, bytes, v->context->stream);
 }
 
 int cuda_conv_new(struct cuda_context *c, struct conv **out, const struct conv_shape *s)
@@ -87,6 +90,8 @@ int cuda_conv_new(struct cuda_context *c, struct conv **out, const struct conv_s
         return cudaErrorMemoryAllocation;
     set_up(v, c, s);
     int e = cuda_reserve(c, scratch_bytes(v));
+    if (!e)
+        e = make_counters(v);
     for (int backward = 0; !e && backward < 1 + s->input_grad; backward++) {
         size_t bytes = packed_bytes(v, backward);
         if (bytes > 0)
@@ -106,6 +111,7 @@ void cuda_conv_free(struct conv *v)
         return;
     cudaFree(v->packed[0]);
     cudaFree(v->packed[1]);
+    cudaFree(v->counters);
     free(v);
 }
 
@@ -134,9 +140,17 @@ static int aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-static int whole_words(const struct tensor *t)
+/* Whether values, and the table if there is one, can be read in words of 16 bytes. */
+static int whole_words(const struct tensor *t, const float *table)
 {
-    return t->type == VALUE_BF16 && t->c % 8 == 0 && aligned(t->data);
+    return t->type == VALUE_BF16 && t->c % 8 == 0 && aligned(t->data) && aligned(table);
+}
+
+static int quads_of(const struct tensor *t, const float *table)
+{
+    if (t->c % 4 != 0 || !aligned(t->data) || !aligned(table))
+        return QUADS_NONE;
+    return t->type == VALUE_F32 ? QUADS_F32 : QUADS_BF16;
 }
 
 static void read_source(struct reader *r, int i, const struct conv_source *s)
@@ -154,9 +168,13 @@ static struct reader input_reader(const struct conv_in *x)
     r.kind = x->count > 1 ? READ_TWO : READ_ONE;
     r.c = x->from[0].y.c;
     r.wide = 1;
+    r.quads = quads_of(&x->from[0].y, x->from[0].scale);
     for (int i = 0; i < x->count; i++) {
-        read_source(&r, i, &x->from[i]);
-        r.wide &= whole_words(&x->from[i].y);
+        const struct conv_source *from = &x->from[i];
+        read_source(&r, i, from);
+        r.wide &= whole_words(&from->y, from->scale) && aligned(from->shift);
+        if (quads_of(&from->y, from->shift) != r.quads)
+            r.quads = QUADS_NONE;
     }
     return r;
 }
@@ -168,7 +186,8 @@ static struct reader gradient_reader(const struct conv_grad *g)
     plain.y = g->g;
     read_source(&r, 0, &plain);
     r.c = g->g.c;
-    r.wide = whole_words(&g->g);
+    r.wide = whole_words(&g->g, NULL);
+    r.quads = quads_of(&g->g, NULL);
     if (!g->p && !(g->y.y.data && g->y.relu))
         return r;
     r.kind = READ_GRAD;
@@ -176,7 +195,10 @@ static struct reader gradient_reader(const struct conv_grad *g)
     r.p = g->p;
     r.q = g->q;
     r.r = g->r;
-    r.wide &= whole_words(&g->y.y);
+    int tables = aligned(g->y.scale) && aligned(g->y.shift) && aligned(g->q) && aligned(g->r);
+    r.wide &= tables && whole_words(&g->y.y, g->p);
+    if (!tables || quads_of(&g->y.y, g->p) != r.quads)
+        r.quads = QUADS_NONE;
     return r;
 }
 
@@ -186,20 +208,50 @@ static struct target target_of(const struct tensor *t, const float *bias, int ad
     to.data = t->data;
     to.f32 = t->type == VALUE_F32;
     to.c = t->c;
-    to.whole = t->c % 4 == 0 && aligned(t->data);
-    to.wide = whole_words(t);
+    to.aligned = aligned(t->data);
     to.add = add;
     to.bias = bias;
     return to;
 }
 
+/* ---- tallies ------------------------------------------------------------------------------------------- */
+
+static struct tally moments_tally(const struct tensor *y, const struct conv_stats *stats)
+{
+    struct tally t = {};
+    t.kind = TALLY_MOMENTS;
+    t.first = stats->mean;
+    t.second = stats->m2;
+    t.count = (double)y->n * y->d * y->h * y->w;
+    return t;
+}
+
+static struct tally norm_tally(const struct conv_source *y, const struct conv_sums *sums)
+{
+    struct tally t = {};
+    t.kind = TALLY_NORM;
+    t.y = y->y.data;
+    t.scale = y->scale;
+    t.shift = y->shift;
+    t.mean = sums->mean;
+    t.relu = y->relu;
+    t.first = sums->sums;
+    t.second = sums->sums + (int64_t)y->y.n * y->y.c;
+    return t;
+}
+
 /* ---- running ------------------------------------------------------------------------------------------- */
 
+/* Runs a pass; afterwards its tally's kind is NONE if it has still to be made. */
 static int run_pass(struct conv_pass *p)
 {
     struct conv *v = p->v;
-    if (!v->bf16)
+    if (!v->bf16) {
+        p->tally.kind = TALLY_NONE;
         return plain_pass(p);
+    }
+    if (v->s.kind == CONV_1)
+        return one_pass(p);
     if (v->s.kind != CONV_3)
         return step_pass(p);
     return v->s.c_in == 1 && !p->backward ? first_pass(p) : three_pass(p);
@@ -209,35 +261,54 @@ int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
                       const struct conv_stats *stats)
 {
     struct conv_pass p = {};
+    float4 *moments = (float4 *)v->context->scratch;
+    int regions = 0;
     p.v = v;
     p.n = y->n;
     p.from = input_reader(x);
     p.to = target_of(y, bias, 0);
-    p.moments = stats ? (float4 *)v->context->scratch : NULL;
+    if (stats)
+        p.tally = moments_tally(y, stats);
     int e = run_pass(&p);
-    if (e || !stats)
+    if (e || !stats || p.tally.kind)
         return e;
-    if (p.regions == 0)
-        e = moments_of_rows(v->context, y, p.moments, &p.regions);
-    return e ? e : moments_join(v->context, p.moments, p.regions, y->c, stats);
+    e = moments_of_rows(v->context, y, moments, &regions);
+    return e ? e : moments_join(v->context, moments, regions, y->c, stats);
 }
 
-static int run_weight(struct conv *v, int n, const struct reader &x, const struct reader &dy, float *dweight,
-                      int add)
+static int run_dx(struct conv *v, const struct reader &dy, const struct conv_in *x, const struct tensor *dx,
+                  int add, const struct conv_sums *sums)
+{
+    struct conv_pass p = {};
+    p.v = v;
+    p.n = dx->n;
+    p.backward = 1;
+    p.from = dy;
+    p.to = target_of(dx, NULL, add);
+    if (sums && whole_words(dx, sums->mean) && whole_words(&x->from[sums->of].y, x->from[sums->of].scale) &&
+        aligned(x->from[sums->of].shift))
+        p.tally = norm_tally(&x->from[sums->of], sums);
+    int e = run_pass(&p);
+    if (e || !sums || p.tally.kind)
+        return e;
+    return cuda_norm_sums(v->context, dx, &x->from[sums->of], sums->mean, sums->sums);
+}
+
+static int run_weight(struct conv *v, const struct reader &dy, const struct reader &x, int n, int add,
+                      float *dweight, float *dbias)
 {
     struct weight_pass p = {};
+    int three = v->s.kind == CONV_3, rows = three ? v->s.c_in : v->fine_c;
     p.v = v;
     p.n = n;
     p.x = x;
     p.dy = dy;
     p.partial = (float *)v->context->scratch;
+    p.dbias = dbias;
     int e = !v->bf16 ? plain_weight(&p)
-            : v->s.kind != CONV_3 ? step_weight(&p) : v->s.c_in == 1 ? first_weight(&p) : three_weight(&p);
-    if (e)
-        return e;
-    int rows = v->s.kind == CONV_3 ? v->s.c_in : v->fine_c, cols = v->s.kind == CONV_3 ? v->s.c_out
-                                                                                      : v->coarse_c;
-    return parts_join(v->context, &p, v->taps, rows, cols, dweight, add);
+            : v->s.kind == CONV_1 ? one_weight(&p)
+            : !three ? step_weight(&p) : v->s.c_in == 1 ? first_weight(&p) : three_weight(&p);
+    return e ? e : parts_join(v->context, &p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight, add);
 }
 
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
@@ -245,19 +316,11 @@ int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
                        const struct conv_sums *sums)
 {
     struct reader gradient = gradient_reader(dy);
-    int e = 0;
-    if (dx && dx->data) {
-        struct conv_pass p = {};
-        p.v = v;
-        p.n = dy->g.n;
-        p.backward = 1;
-        p.from = gradient;
-        p.to = target_of(dx, NULL, (add & CONV_ADD_DX) != 0);
-        e = run_pass(&p);
-    }
-    if (!e && sums)
-        e = cuda_norm_sums(v->context, dx, &x->from[sums->of], sums->mean, sums->sums);
+    int e = 0, together = v->bf16 && v->s.kind == CONV_1 && dweight; /* dweight and dbias */
+    if (dx && dx->data)
+        e = run_dx(v, gradient, x, dx, (add & CONV_ADD_DX) != 0, sums);
     if (!e && dweight)
-        e = run_weight(v, dy->g.n, input_reader(x), gradient, dweight, (add & CONV_ADD_WEIGHT) != 0);
-    return !e && dbias ? bias_sums(v, dy->g.n, gradient, dbias) : e;
+        e = run_weight(v, gradient, input_reader(x), dy->g.n, (add & CONV_ADD_WEIGHT) != 0, dweight,
+                       together ? dbias : NULL);
+    return !e && dbias && !together ? bias_sums(v, dy->g.n, gradient, dbias) : e;
 }

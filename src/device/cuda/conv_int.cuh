@@ -4,14 +4,15 @@
  *     conv_three.cu         CONV_3 and its gradient of the input      (tensor cores)
  *     conv_three_weight.cu  CONV_3, gradient of the weight            (tensor cores)
  *     conv_first.cu         CONV_3 of one channel                     (tensor cores)
- *     conv_step.cu          CONV_1, CONV_DOWN, CONV_UP                (tensor cores)
+ *     conv_step.cu          CONV_DOWN, CONV_UP                        (tensor cores)
  *     conv_step_weight.cu   their gradient of the weight              (tensor cores)
+ *     conv_one.cu           CONV_1                                    (tensor cores)
  *     conv_plain.cu         everything in float32
- *     conv_sums.cu          moments, bias gradients, sums of parts
+ *     conv_sums.cu          moments and bias gradients in passes of their own, sums of parts
  *
- * CONV_1, DOWN and UP are one family, "steps": a voxel of the coarse side meets `taps` voxels of the fine
- * side, and the weight is (taps, c of fine, c of coarse) in all three. DOWN and CONV_1 go from fine to
- * coarse, UP from coarse to fine; a gradient goes the other way.
+ * CONV_DOWN and CONV_UP are one family, "steps": a voxel of the coarse side meets eight voxels of the fine
+ * side, and the weight is (taps, c of fine, c of coarse) in both. DOWN goes from fine to coarse, UP from
+ * coarse to fine; a gradient goes the other way. CONV_1 has the weight of a step with one tap.
  *
  * Working memory is the context's scratch: a call uses it from its first launch to its last.
  */
@@ -21,18 +22,20 @@
 #include "device/cuda/context.cuh"
 #include "device/cuda/fill.cuh"
 #include "device/cuda/launch.cuh"
-#include "device/cuda/store.cuh"
+#include "device/cuda/tally.cuh"
 
-/* Blocks that a pass is cut into, if there is enough to do: two for each of an H200's multiprocessors. A
- * constant, so that sums do not depend on the machine. */
-enum { CONV_BLOCKS = 264 };
+/* Passes are cut into blocks for so many multiprocessors, those of an H200: a constant, so that sums do not
+ * depend on the machine. */
+enum { MULTIPROCESSORS = 132 };
 
 /* How a CONV_3 pass is cut, see conv_three.cu. */
 struct three_plan {
-    int pz, py, px;        /* pattern of the 16 voxels of a line of work */
+    int pz, py, px;        /* pattern of the 16 voxels of a line of work; powers of two */
+    int log_py, log_px;
     int wz, wy, wx, wn;    /* warps of a block: in space, over groups of columns */
     int tz, ty, tx;        /* tile: voxels of a block */
-    int nz, ny, nx;        /* tiles of an item */
+    int nz, ny, nx, tiles; /* of an item */
+    struct divisor by_tiles, by_ny, by_nx;
     struct box in;         /* tile with its border */
     struct box out;        /* tile without: the weight gradient's */
     int chunks, groups;    /* of 16 channels: input (products run over them), output */
@@ -48,6 +51,8 @@ struct conv {
     struct volume in, out, coarse; /* n is that of the plan */
     struct three_plan forward, data, weight;
     void *packed[2];       /* forward, gradient of the input; float32: a copy of the weight, NULL */
+    unsigned *counters;    /* of blocks that are done, 0 between launches: tallies, then splits */
+    int tally_counters;
 };
 
 static inline int64_t volume_voxels(const struct volume &v)
@@ -65,15 +70,6 @@ __host__ __device__ inline int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* The voxel of the fine side for tap t of a voxel (z, y, x) of the coarse side; `edge` 2, or 1: itself. */
-__device__ __forceinline__ int64_t fine_voxel(const struct volume &coarse, int edge, int item, int z, int y,
-                                              int x, int tap)
-{
-    int tx = edge == 2 ? tap % 2 : 0, ty = edge == 2 ? tap / 2 % 2 : 0, tz = edge == 2 ? tap / 4 : 0;
-    int64_t plane = (int64_t)item * coarse.d * edge + z * edge + tz;
-    return ((plane * coarse.h * edge) + y * edge + ty) * ((int64_t)coarse.w * edge) + x * edge + tx;
-}
-
 /* ---- what a pass is asked for -------------------------------------------------------------------------- */
 
 struct conv_pass {
@@ -82,8 +78,7 @@ struct conv_pass {
     int backward;          /* 1: gradient of the input */
     struct reader from;
     struct target to;
-    float4 *moments;       /* scratch for them, or NULL; out: where they are */
-    int regions;           /* out: how many there are of each channel; 0: none were made */
+    struct tally tally;    /* what is wanted; a pass that cannot make it sets kind to NONE */
 };
 
 struct weight_pass {
@@ -92,6 +87,7 @@ struct weight_pass {
     struct reader x, dy;
     float *partial;        /* scratch: (parts, taps, rows, cols) */
     int parts, rows, cols; /* out */
+    float *dbias;          /* or NULL; its sums are the last row of every part then: CONV_1's alone */
 };
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
@@ -99,24 +95,32 @@ struct weight_pass {
 struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int weight);
 size_t three_bytes(const struct conv *v);
 int three_pass(struct conv_pass *p);
+size_t three_shared(const struct three_plan &p, int weight);
+void three_split_all(struct three_plan *p, const struct volume &v);
+int three_counters(const struct conv *v);
 size_t three_weight_bytes(const struct conv *v);
 int three_weight(struct weight_pass *p);
 
 struct three_plan first_plan(const struct volume &v, int c_out);
-size_t first_weight_bytes(const struct conv *v);
+size_t first_bytes(const struct conv *v);
 int first_pass(struct conv_pass *p);
 int first_weight(struct weight_pass *p);
 
 size_t step_bytes(const struct conv *v);
 int step_pass(struct conv_pass *p);
+size_t step_weight_bytes(const struct conv *v);
 int step_weight(struct weight_pass *p);
+
+size_t one_bytes(const struct conv *v);
+int one_pass(struct conv_pass *p);
+int one_weight(struct weight_pass *p);
 
 size_t plain_bytes(const struct conv *v);
 int plain_pass(struct conv_pass *p);
 int plain_weight(struct weight_pass *p);
 
 /* Which layout a packed weight has; n is the number of words of 16 bytes, made by conv_pack.cu. */
-enum pack_kind { PACK_THREE, PACK_FIRST, PACK_STEP, PACK_COPY };
+enum pack_kind { PACK_THREE, PACK_FIRST, PACK_STEP, PACK_ONE, PACK_COPY };
 struct pack_job {
     const float *from;
     void *to;
@@ -136,12 +140,28 @@ int moments_join(struct cuda_context *c, const float4 *moments, int regions, int
                  const struct conv_stats *stats);
 /* dbias += sums over voxels of dy as it is multiplied. */
 int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias);
-/* dweight = or += the parts, in order. */
+/* dweight = or += the parts, in order; dbias, if the pass has it, += theirs. */
 int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
                float *dweight, int add);
-/* to = sum of splits (splits, voxels, cols), + bias; moments of what is stored, unless NULL. */
-int splits_join(struct cuda_context *c, const float *partial, int splits, int64_t voxels, int cols,
-                const struct target &to, float4 *moments, int *regions);
-size_t splits_bytes(int64_t voxels, int cols);
+
+/* ---- tallies ------------------------------------------------------------------------------------------- */
+
+static inline size_t tally_bytes(int channels, int items, int regions)
+{
+    return (size_t)channels * (size_t)items * (size_t)regions * sizeof(double2);
+}
+
+/* The tally of a pass whose blocks make so many regions of each item; parts are put behind `offset` bytes of
+ * scratch. */
+static inline struct tally tally_ready(const struct conv_pass *p, size_t offset, int regions)
+{
+    struct tally t = p->tally;
+    t.of = p->to;
+    t.parts = (double2 *)((char *)p->v->context->scratch + offset);
+    t.counters = p->v->counters;
+    t.items = p->n;
+    t.regions = regions;
+    return t;
+}
 
 #endif

@@ -3,7 +3,8 @@
  * Packed weights are words of 16 bytes, eight numbers each; indices from the slowest to the fastest:
  *
  *     THREE   (chunk of 16 k, group of 16 columns, tap x, tap z, tap y, lane)    conv_three.cu
- *     FIRST   (group of 16 columns, half of 32 taps, lane)                       conv_first.cu
+ *     FIRST   (group of 16 columns, tap z, lane)                                 conv_first.cu
+ *     ONE     (chunk of 16 k, group of 16 columns, lane)                         conv_one.cu
  *     STEP    (group of 32 columns, chunk of 32 k, tile of 8 columns, lane)      conv_step.cu
  *
  * All convolutions of a network are packed by one launch.
@@ -48,13 +49,16 @@ struct pack_job conv_pack_job(const struct conv *v, int backward)
         j.words = backward ? 0 : (int64_t)v->taps * s->c_in * s->c_out;
     } else if (s->kind == CONV_3 && k == 1 && !backward) {
         j.kind = PACK_FIRST;
-        j.words = (int64_t)divide_up(n, 16) * 2 * 32;
+        j.words = (int64_t)divide_up(n, 16) * 3 * 32;
     } else if (s->kind == CONV_3) {
         j.kind = PACK_THREE;
         j.words = (int64_t)divide_up(k, 16) * divide_up(n, 16) * 27 * 32;
+    } else if (s->kind == CONV_1) {
+        j.kind = PACK_ONE;
+        j.words = (int64_t)divide_up(k, 16) * divide_up(n, 16) * 32;
     } else {
         j.kind = PACK_STEP;
-        struct step_sides w = step_sides_of(s->kind == CONV_1 ? 1 : 2, up != backward, k, n);
+        struct step_sides w = step_sides_of(up != backward, k, n);
         j.words = (int64_t)w.to.chunks * w.from.chunks * 4 * 32;
     }
     return j;

@@ -4,14 +4,18 @@
  *     moments_join      regions -> mean and squared distances, in double
  *     bias_sums         dy through its formula -> sums per channel, added to dbias
  *     parts_join        parts of a weight gradient -> the gradient
- *     splits_join       parts of an output -> the output
  *
  * A thread of the first and third takes eight channels of every so many rows; the block adds its threads
  * up in double.
  */
 #include "device/cuda/conv_int.cuh"
 
-enum { THREADS = 256, LEAST_EACH = 4, MOST_EACH = 32 }; /* rows of a thread */
+enum {
+    THREADS = 256,
+    LEAST_EACH = 4, MOST_EACH = 32, /* rows of a thread */
+    BLOCKS = 2 * MULTIPROCESSORS,
+    WIDTH = 8 /* channels of a thread */
+};
 
 /* How rows of c channels are shared out: a thread takes a group of channels in every so many rows. */
 struct rows_cut {
@@ -20,24 +24,23 @@ struct rows_cut {
     int run, blocks;   /* rows of a block */
 };
 
-/* `width` channels to a thread. */
-static struct rows_cut cut_rows(int64_t rows, int c, int width)
+static struct rows_cut cut_rows(int64_t rows, int c)
 {
     struct rows_cut k;
-    int all = divide_up(c, width);
+    int all = divide_up(c, WIDTH);
     k.groups = all < THREADS ? all : THREADS;
     k.across = divide_up(all, k.groups);
     k.lanes = THREADS / k.groups;
-    int64_t each = rows / ((int64_t)k.lanes * CONV_BLOCKS);
+    int64_t each = rows / ((int64_t)k.lanes * BLOCKS);
     k.run = k.lanes * (int)(each < LEAST_EACH ? LEAST_EACH : each > MOST_EACH ? MOST_EACH : each);
     k.blocks = (int)((rows + k.run - 1) / k.run);
     return k;
 }
 
 /* Blocks of so many rows or fewer, at most: fewer rows may take shorter runs, but at least 4/5 as long. */
-static size_t most_blocks(int64_t rows, int c, int width)
+static size_t most_blocks(int64_t rows, int c)
 {
-    size_t blocks = (size_t)cut_rows(rows, c, width).blocks, bound = 5 * CONV_BLOCKS / 4 + 1;
+    size_t blocks = (size_t)cut_rows(rows, c).blocks, bound = 5 * BLOCKS / 4 + 1;
     return blocks > bound ? blocks : bound;
 }
 
@@ -87,7 +90,6 @@ __device__ __forceinline__ void load_eight(float v[8], const void *y, int f32, i
 }
 
 /* From sums over the rows of a thread, taken from `shift`, those of the block's region. */
-template <int WIDTH>
 __device__ __forceinline__ void keep_moments(const float *sum, const float *square, const float *shift,
                                              double n, int channel, int c, const struct rows_cut &k,
                                              float4 *moments, int regions)
@@ -132,13 +134,13 @@ __global__ void __launch_bounds__(THREADS, 3) moments_rows(const void *y, int f3
             }
         }
     }
-    keep_moments<8>(sum, square, shift, (double)(end - first), channel, c, k, moments, regions);
+    keep_moments(sum, square, shift, (double)(end - first), channel, c, k, moments, regions);
 }
 
 int moments_of_rows(struct cuda_context *c, const struct tensor *y, float4 *moments, int *regions)
 {
     int64_t rows = (int64_t)y->n * y->d * y->h * y->w;
-    struct rows_cut k = cut_rows(rows, y->c, 8);
+    struct rows_cut k = cut_rows(rows, y->c);
     *regions = k.blocks;
     return cuda_start(moments_rows, dim3(k.blocks, k.across), THREADS, 0, c->stream,
                       (const void *)y->data, (int)(y->type == VALUE_F32), rows, y->c, k, moments, k.blocks);
@@ -197,7 +199,7 @@ __device__ __forceinline__ void sum_rows(float sum[8], const struct reader &dy, 
                                          int64_t first, int64_t end, int step, int channel)
 {
     float t[READ_TABLES][8];
-    read_tables<KIND>(t, dy, item, channel);
+    read_tables<KIND>(t, dy, item, channel, 0);
     for (int64_t row = first; row < end; row += step) {
         float v[8];
         read_any<KIND>(v, dy, row * dy.c + channel, dy.c - channel, t);
@@ -248,7 +250,7 @@ int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias)
 {
     struct cuda_context *c = v->context;
     int64_t voxels = volume_item(v->out);
-    struct rows_cut k = cut_rows(voxels, dy.c, 8);
+    struct rows_cut k = cut_rows(voxels, dy.c);
     double *partial = (double *)c->scratch;
     int e = cuda_start(bias_rows, dim3(k.blocks, k.across, n), THREADS, 0, c->stream, dy, v->bf16, voxels, k,
                        partial);
@@ -258,107 +260,88 @@ int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias)
                       dy.c, dbias);
 }
 
-/* ---- parts and splits ---------------------------------------------------------------------------------- */
+/* ---- parts --------------------------------------------------------------------------------------------- */
 
-enum { SLICES = 32, COLUMNS = THREADS / SLICES };
+struct parts_job {
+    const float *partial;  /* (parts, taps, rows_each, cols_each) */
+    int parts, taps, rows_each, cols_each;
+    int rows, cols;
+    struct divisor by_cols, by_rows;
+    int slices;            /* a thread takes every so manieth part */
+    float *dweight;        /* (taps, rows, cols) */
+    float *dbias;          /* or NULL: its sums are the last row of a part */
+    int add;
+};
 
-/* dweight (taps, rows, cols) from (parts, taps, rows_each, cols_each): a thread takes every 32nd part. */
-__global__ void __launch_bounds__(THREADS) join_parts(const float *partial, int parts, int rows_each,
-                                                      int cols_each, int taps, int rows, int cols,
-                                                      float *dweight, int add)
+/* W columns at once, from an index of dweight on; those behind its end are the bias. */
+template <int W>
+__device__ __forceinline__ void add_parts(double (&sum)[W], const struct parts_job &j, int at, int slice)
 {
-    __shared__ double all[THREADS];
-    int64_t count = (int64_t)taps * rows * cols, size = (int64_t)taps * rows_each * cols_each;
-    int64_t at = (int64_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
-    double sum = 0;
-    if (at < count) {
-        int64_t row = at / cols, tap = row / rows;
-        const float *from = partial + (tap * rows_each + row % rows) * cols_each + at % cols;
-#pragma unroll 4
-        for (int i = threadIdx.x / COLUMNS; i < parts; i += SLICES)
-            sum += __ldg(from + i * size);
+    int line = divide(at, j.by_cols), tap = divide(line, j.by_rows), row = line - tap * j.rows;
+    int64_t size = (int64_t)j.taps * j.rows_each * j.cols_each;
+    if (tap == j.taps) {
+        tap = j.taps - 1;
+        row = j.rows_each - 1;
     }
-    all[threadIdx.x] = sum;
+    const float *from = j.partial + (int64_t)(tap * j.rows_each + row) * j.cols_each + at - line * j.cols;
+#pragma unroll 8
+    for (int i = slice; i < j.parts; i += j.slices) {
+        if (W == 4) {
+            float4 f = __ldg((const float4 *)(from + i * size));
+            sum[0] += f.x;
+            sum[1 % W] += f.y;
+            sum[2 % W] += f.z;
+            sum[3 % W] += f.w;
+        } else {
+            sum[0] += __ldg(from + i * size);
+        }
+    }
+}
+
+/* A block takes some columns and all slices of them. */
+template <int W>
+__global__ void __launch_bounds__(THREADS) join_parts(const __grid_constant__ struct parts_job j)
+{
+    __shared__ double all[W][THREADS];
+    int columns = THREADS / j.slices, column = threadIdx.x % columns, slice = threadIdx.x / columns;
+    int at = (blockIdx.x * columns + column) * W, end = j.taps * j.rows * j.cols;
+    int inside = at < end + (j.dbias ? j.cols : 0);
+    double sum[W] = {0};
+    if (inside)
+        add_parts(sum, j, at, slice);
+#pragma unroll
+    for (int k = 0; k < W; k++)
+        all[k][threadIdx.x] = sum[k];
     __syncthreads();
-    if (threadIdx.x >= COLUMNS || at >= count)
+    if (slice > 0 || !inside)
         return;
-    for (int s = 1; s < SLICES; s++)
-        sum += all[s * COLUMNS + threadIdx.x];
-    dweight[at] = (float)(add ? dweight[at] + sum : sum);
+    float *to = at < end ? j.dweight + at : j.dbias + at - end;
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        for (int s = 1; s < j.slices; s++)
+            sum[k] += all[k][s * columns + column];
+        to[k] = (float)(at >= end || j.add ? to[k] + sum[k] : sum[k]);
+    }
 }
 
 int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
                float *dweight, int add)
 {
-    int64_t count = (int64_t)taps * rows * cols;
-    return cuda_start(join_parts, dim3((unsigned)((count + COLUMNS - 1) / COLUMNS)), THREADS, 0, c->stream,
-                      (const float *)p->partial, p->parts, p->rows, p->cols, taps, rows, cols, dweight, add);
-}
-
-/* Four channels of a voxel: the sum of its splits, and the bias. */
-__device__ __forceinline__ void add_splits(float v[4], const float *from, int splits, int64_t size,
-                                           const float bias[4])
-{
-    float4 sum = __ldg((const float4 *)from);
-#pragma unroll 4
-    for (int s = 1; s < splits; s++) {
-        float4 f = __ldg((const float4 *)(from + s * size));
-        sum = make_float4(sum.x + f.x, sum.y + f.y, sum.z + f.z, sum.w + f.w);
-    }
-    v[0] = sum.x + bias[0];
-    v[1] = sum.y + bias[1];
-    v[2] = sum.z + bias[2];
-    v[3] = sum.w + bias[3];
-}
-
-__global__ void __launch_bounds__(THREADS) join_splits(const float *partial, int splits, int64_t voxels,
-                                                       int cols, const __grid_constant__ struct target to,
-                                                       struct rows_cut k, float4 *moments, int regions)
-{
-    int group = threadIdx.x % k.groups, lane = threadIdx.x / k.groups;
-    int channel = 4 * (blockIdx.y * k.groups + group);
-    int64_t first = (int64_t)blockIdx.x * k.run, end = first + k.run < voxels ? first + k.run : voxels;
-    float shift[4] = {0}, sum[4] = {0}, square[4] = {0}, bias[4];
-    target_bias(to, channel, bias);
-    if (channel < cols && lane < k.lanes) {
-        if (moments)
-            add_splits(shift, partial + first * cols + channel, splits, voxels * cols, bias);
-        for (int64_t row = first + lane; row < end; row += k.lanes) {
-            float v[4];
-            add_splits(v, partial + row * cols + channel, splits, voxels * cols, bias);
-            target_store(to, row, channel, v);
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                v[j] -= shift[j];
-                sum[j] += v[j];
-                square[j] += v[j] * v[j];
-            }
-        }
-    }
-    if (moments)
-        keep_moments<4>(sum, square, shift, (double)(end - first), channel, to.c, k, moments, regions);
-}
-
-int splits_join(struct cuda_context *c, const float *partial, int splits, int64_t voxels, int cols,
-                const struct target &to, float4 *moments, int *regions)
-{
-    struct rows_cut k = cut_rows(voxels, cols, 4);
-    *regions = moments ? k.blocks : 0;
-    return cuda_start(join_splits, dim3(k.blocks, k.across), THREADS, 0, c->stream, partial, splits, voxels,
-                      cols, to, k, moments, k.blocks);
-}
-
-/* Scratch of its moments. */
-size_t splits_bytes(int64_t voxels, int cols)
-{
-    return most_blocks(voxels, cols, 4) * (size_t)cols * sizeof(float4);
+    struct parts_job j = {p->partial, p->parts, taps, p->rows, p->cols, rows, cols, divisor_of(cols),
+                          divisor_of(rows), 1, dweight, p->dbias, add};
+    int wide = cols % 4 == 0 && p->cols % 4 == 0, count = taps * rows * cols + (p->dbias ? cols : 0);
+    while (j.slices < 32 && p->parts > 4 * j.slices)
+        j.slices *= 2;
+    int each = THREADS / j.slices * (wide ? 4 : 1);
+    return cuda_start(wide ? join_parts<4> : join_parts<1>, dim3(divide_up(count, each)), THREADS, 0,
+                      c->stream, j);
 }
 
 /* Scratch that the sums of a convolution take. */
 size_t sums_bytes(const struct conv *v)
 {
-    size_t item = (size_t)cut_rows(volume_item(v->out), v->s.c_out, 8).blocks;
+    size_t item = (size_t)cut_rows(volume_item(v->out), v->s.c_out).blocks;
     size_t bias = item * v->out.n * v->s.c_out * sizeof(double);
-    size_t moments = most_blocks(volume_voxels(v->out), v->s.c_out, 8) * v->s.c_out * sizeof(float4);
+    size_t moments = most_blocks(volume_voxels(v->out), v->s.c_out) * v->s.c_out * sizeof(float4);
     return bias > moments ? bias : moments;
 }

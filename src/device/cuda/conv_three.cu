@@ -20,7 +20,7 @@
  *
  * The pattern, the arrangement of the warps and the padding of lines (no bank conflicts) are searched for
  * each shape: small volumes want other tiles than large ones. If there are too few tiles to fill the GPU,
- * the chunks are split over blocks, and their sums are added by another kernel.
+ * the chunks are split over blocks; the last of them adds up the sums of all, in order.
  */
 #include "device/cuda/three.cuh"
 
@@ -54,31 +54,75 @@ __device__ __forceinline__ void multiply_chunk(float acc[US][VS][2][4], uint32_t
 
 /* ---- kernel -------------------------------------------------------------------------------------------- */
 
+/* Sums of all splits, in order, once all are there; 0: they are not, and another block will go on. */
+__device__ __forceinline__ int join_splits(const struct three_job &j, float (&v)[THREE_ROWS][4], int unit,
+                                           int split)
+{
+    int splits = j.p.splits;
+    float4 *all = j.partial + (int64_t)unit * splits * THREE_ROWS * THREE_THREADS + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < THREE_ROWS; i++)
+        all[(split * THREE_ROWS + i) * THREE_THREADS] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+    if (!last_block(j.counters + unit, splits))
+        return 0;
+#pragma unroll
+    for (int i = 0; i < THREE_ROWS; i++)
+        v[i][0] = v[i][1] = v[i][2] = v[i][3] = 0.0f;
+    for (int s = 0; s < splits; s++)
+#pragma unroll
+        for (int i = 0; i < THREE_ROWS; i++) {
+            float4 f = __ldcg(all + (s * THREE_ROWS + i) * THREE_THREADS);
+            v[i][0] += f.x;
+            v[i][1] += f.y;
+            v[i][2] += f.z;
+            v[i][3] += f.w;
+        }
+    return 1;
+}
+
+/* A block takes every so manieth tile of an item, a range of columns, and a range of chunks. */
 __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_constant__ struct three_job j)
 {
     SHARED_MEMORY(memory);
-    uint4 *tile = (uint4 *)memory;
     const struct three_plan &p = j.p;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int position = warp / p.wn, group = blockIdx.y * p.wn + warp % p.wn;
-    struct corner out = tile_corner(p, blockIdx.x), in = {out.item, out.z - 1, out.y - 1, out.x - 1};
-    struct corner warp_at = warp_corner(p, position);
-    struct corner at = {out.item, out.z + warp_at.z, out.y + warp_at.y, out.x + warp_at.x};
-    uint32_t address = shared_address(tile + pattern_word(p, p.in, warp_at, lane % 16) +
+    uint4 *box = (uint4 *)memory;
+    struct place *places = (struct place *)(box + box_words(p.in));
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, item = blockIdx.z;
+    int columns = divide_up(p.groups, p.wn), column = blockIdx.y % columns, split = blockIdx.y / columns;
+    int group = column * p.wn + warp % p.wn, channel = lane_channel(group);
+    int begin = p.chunks * split / p.splits, end = p.chunks * (split + 1) / p.splits;
+    struct corner warp_at = warp_corner(p, warp / p.wn);
+    uint32_t address = shared_address(box + pattern_word(p, p.in, warp_at, lane % 16) +
                                       lane / 16 * p.in.half);
-    int chunk = p.chunks * blockIdx.z / p.splits, end = p.chunks * (blockIdx.z + 1) / p.splits;
-    float acc[US][VS][2][4] = {};
-    for (int first = chunk; chunk < end; chunk++) {
-        if (chunk > first)
-            __syncthreads();
-        fill_box(tile, p.in, j.v, in, j.from, 16 * chunk, threadIdx.x, THREE_THREADS);
+    struct lane_tally<4> *tally = tally_start<4, THREE_THREADS>();
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        struct corner at = tile_corner(p, item, tile);
+        float acc[US][VS][2][4] = {}, v[THREE_ROWS][4];
+        int voxel[THREE_ROWS];
+        box_places(places, p.in, j.v, border_corner(at), THREE_THREADS);
         __syncthreads();
-        if (group < p.groups)
-            multiply_chunk(acc, address, 16 * p.in.plane, 16 * p.in.line,
-                           j.weights + (int64_t)(chunk * p.groups + group) * (27 * 32) + lane);
+        for (int chunk = begin; chunk < end; chunk++) {
+            if (chunk > begin)
+                __syncthreads();
+            fill(box, p.in.half, places, p.in.count, j.from, item, 16 * chunk, THREE_THREADS);
+            __syncthreads();
+            if (group < p.groups)
+                multiply_chunk(acc, address, 16 * p.in.plane, 16 * p.in.line,
+                               j.weights + (int64_t)(chunk * p.groups + group) * (27 * 32) + lane);
+        }
+        lane_rows(v, acc);
+        if (p.splits > 1 && !join_splits(j, v, (item * p.tiles + tile) * columns + column, split))
+            return;
+        at.z += warp_at.z;
+        at.y += warp_at.y;
+        at.x += warp_at.x;
+        lane_voxels(voxel, j, at);
+        put_rows(j.to, voxel, channel, v);
+        tally_rows(j.tally, tally, item, voxel, channel, v);
     }
-    if (group < p.groups)
-        write_results(j, acc, at, group, blockIdx.x * (THREE_WARPS / p.wn) + position);
+    struct tally_block k = {16 * column * p.wn, p.wn, 16, item, (int)blockIdx.x, j.tally.counters + column,
+                            (int)(gridDim.x * gridDim.z)};
+    tally_finish<THREE_WARPS>(j.tally, tally, k);
 }
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
@@ -115,7 +159,19 @@ static struct box padded_box(const struct three_plan &p, int z, int y, int x, in
     return best;
 }
 
-enum { LONGEST_BOX = 4096, MOST_SHARED = 72 << 10 }; /* so that three blocks fit, or two of the weight's */
+enum { MOST_SHARED = 72 << 10 }; /* so that three blocks fit */
+
+/* Shared memory of a block: boxes and their places. */
+size_t three_shared(const struct three_plan &p, int weight)
+{
+    int threads = weight ? WEIGHT_THREADS : THREE_THREADS;
+    int words = box_words(p.in), places = places_length(p.in.count, threads);
+    if (weight) {
+        words += p.wn * box_words(p.out);
+        places += places_length(p.out.count, threads);
+    }
+    return sizeof(uint4) * (size_t)words + sizeof(struct place) * (size_t)places;
+}
 
 /* What a block costs for a chunk, in clock ticks: products (432 a warp; the weight gradient has six warps
  * with 144), filling, and half of the time in which its bytes come from the second cache, 24 in a tick:
@@ -139,19 +195,38 @@ static double complete(struct three_plan *p, const struct volume &v, int weight)
     p->nz = divide_up(v.d, p->tz);
     p->ny = divide_up(v.h, p->ty);
     p->nx = divide_up(v.w, p->tx);
+    p->tiles = p->nz * p->ny * p->nx;
+    p->by_tiles = divisor_of(p->tiles);
+    p->by_ny = divisor_of(p->ny);
+    p->by_nx = divisor_of(p->nx);
     p->in = padded_box(*p, p->tz + 2, p->ty + 2, p->tx + 2, &worst);
     p->out = padded_box(*p, p->tz, p->ty, p->tx, &worst_out);
-    int words = box_words(p->in) + (weight ? p->wn * box_words(p->out) : 0);
-    if (p->in.count >= LONGEST_BOX || 16 * words > MOST_SHARED)
+    if (three_shared(*p, weight) > MOST_SHARED)
         return 0;
     return cost_of(*p, v, weight, worst > worst_out || !weight ? worst : worst_out);
 }
 
+/* Blocks without splits. */
+static int64_t whole_blocks(const struct three_plan &p, const struct volume &v)
+{
+    return (int64_t)p.tiles * v.n * divide_up(p.groups, p.wn);
+}
+
+/* How long so many splits take, in clock ticks: a chunk takes 8000 from memory to memory, and 3000 of the
+ * tensor cores, if other blocks fill the rest; splits are written, waited for and added. */
+static double split_cost(const struct three_plan &p, const struct volume &v, int splits)
+{
+    double blocks = (double)((whole_blocks(p, v) * splits + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
+    double work = divide_up(p.chunks, splits) * (3000 * blocks > 8000 ? 3000 * blocks : 8000);
+    return work + (splits > 1 ? 2700 * blocks + 1000 * splits : 0);
+}
+
 static void split_chunks(struct three_plan *p, const struct volume &v)
 {
-    int64_t blocks = (int64_t)p->nz * p->ny * p->nx * v.n * divide_up(p->groups, p->wn);
-    int64_t wanted = (CONV_BLOCKS + blocks - 1) / blocks;
-    p->splits = wanted < p->chunks ? (int)wanted : p->chunks;
+    p->splits = 1;
+    for (int s = 2; s <= p->chunks; s++)
+        if (split_cost(*p, v, s) < split_cost(*p, v, p->splits))
+            p->splits = s;
 }
 
 struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int weight)
@@ -170,6 +245,8 @@ struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int we
         if (p.pz * p.py > 16 || p.wn * p.wz * p.wy > warps || p.wn >= 2 * p.groups)
             continue;
         p.px = 16 / (p.pz * p.py);
+        p.log_py = i / 5 % 5;
+        p.log_px = 4 - i % 5 - i / 5 % 5;
         p.wx = warps / (p.wn * p.wz * p.wy);
         double cost = complete(&p, v, weight);
         if (cost > 0 && (least == 0 || cost < least)) {
@@ -181,18 +258,28 @@ struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int we
     return best;
 }
 
-/* Numbers of all splits of a pass. */
-static size_t split_floats(const struct three_plan &p, const struct volume &v)
+/* ---- running ------------------------------------------------------------------------------------------- */
+
+/* Blocks along the tiles of an item: one for each, or as many as there is room for if each then has some. */
+static int tile_blocks(const struct three_plan &p, int n)
 {
-    return (size_t)p.splits * (size_t)volume_voxels(v) * 16 * (size_t)p.groups;
+    int64_t all = (int64_t)p.tiles * n * divide_up(p.groups, p.wn), room = 3 * MULTIPROCESSORS;
+    if (p.splits > 1 || all < 4 * room)
+        return p.tiles;
+    int64_t each = room * p.tiles / all;
+    return each > 1 ? (int)each : 1;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------- */
+/* Bytes of all splits. */
+static size_t split_bytes(const struct three_plan &p, const struct volume &v)
+{
+    size_t each = THREE_ROWS * THREE_THREADS * sizeof(float4);
+    return p.splits > 1 ? (size_t)whole_blocks(p, v) * (size_t)p.splits * each : 0;
+}
 
 int three_pass(struct conv_pass *p)
 {
     struct conv *v = p->v;
-    struct cuda_context *c = v->context;
     struct three_job j = {};
     j.p = p->backward ? v->data : v->forward;
     j.v = v->in;
@@ -200,33 +287,41 @@ int three_pass(struct conv_pass *p)
     j.from = p->from;
     j.to = p->to;
     j.weights = (const uint4 *)v->packed[p->backward];
-    int tiles = j.p.nz * j.p.ny * j.p.nx * p->n;
-    if (j.p.splits > 1)
-        j.partial = (float *)c->scratch;
-    else
-        j.moments = p->moments;
-    j.regions = p->regions = j.moments ? tiles * (THREE_WARPS / j.p.wn) : 0;
-    dim3 grid(tiles, divide_up(j.p.groups, j.p.wn), j.p.splits);
-    int e = cuda_start(three_multiply, grid, THREE_THREADS, 16 * (size_t)box_words(j.p.in), c->stream, j);
-    if (e || !j.partial)
-        return e;
-    if (p->moments) /* the splits come first in scratch */
-        p->moments += split_floats(j.p, j.v) / 4;
-    return splits_join(c, j.partial, j.p.splits, volume_voxels(j.v), 16 * j.p.groups, j.to, p->moments,
-                       &p->regions);
+    j.partial = (float4 *)v->context->scratch;
+    j.counters = v->counters + v->tally_counters;
+    int columns = divide_up(j.p.groups, j.p.wn), blocks = tile_blocks(j.p, p->n);
+    j.tally = tally_ready(p, split_bytes(j.p, j.v), blocks);
+    return cuda_start(three_multiply, dim3(blocks, columns * j.p.splits, p->n), THREE_THREADS,
+                      three_shared(j.p, 0), v->context->stream, j);
 }
 
-/* Scratch of a pass: splits and their moments, or moments. */
+/* Tensor cores cut off sums, they do not round them: where that would show, in outputs of float32, every
+ * chunk of 16 channels is summed on its own. */
+void three_split_all(struct three_plan *p, const struct volume &v)
+{
+    enum { MOST = 256 << 20 };
+    struct three_plan all = *p;
+    all.splits = all.chunks;
+    if (split_bytes(all, v) <= MOST)
+        *p = all;
+}
+
+/* Scratch of a pass. */
 static size_t pass_bytes(const struct three_plan &p, const struct volume &v)
 {
-    size_t splits = split_floats(p, v) * sizeof(float) + splits_bytes(volume_voxels(v), 16 * p.groups);
-    size_t regions = (size_t)p.nz * p.ny * p.nx * v.n * (THREE_WARPS / p.wn);
-    size_t moments = regions * 16 * (size_t)p.groups * sizeof(float4);
-    return p.splits > 1 ? splits : moments;
+    return split_bytes(p, v) + tally_bytes(16 * p.groups, v.n, p.tiles);
 }
 
 size_t three_bytes(const struct conv *v)
 {
     size_t forward = pass_bytes(v->forward, v->in), data = pass_bytes(v->data, v->in);
     return forward > data ? forward : data;
+}
+
+/* Splits that are counted, of a pass of any number of items. */
+int three_counters(const struct conv *v)
+{
+    int64_t forward = v->forward.splits > 1 ? whole_blocks(v->forward, v->in) : 0;
+    int64_t data = v->data.splits > 1 ? whole_blocks(v->data, v->in) : 0;
+    return (int)(forward > data ? forward : data);
 }

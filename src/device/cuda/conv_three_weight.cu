@@ -12,13 +12,10 @@
  */
 #include "device/cuda/three.cuh"
 
-enum { MOST_THREADS = 192 };
-
 struct three_weight_job {
     struct three_plan p;
     struct volume v;
     struct reader x, dy;
-    int tiles;
     float *partial; /* (parts, 27, 16 chunks, 16 groups) */
 };
 
@@ -64,12 +61,14 @@ __device__ __forceinline__ void write_part(const struct three_weight_job &j, con
         }
 }
 
-__global__ void __launch_bounds__(MOST_THREADS, 2)
+__global__ void __launch_bounds__(WEIGHT_THREADS, 2)
     three_weight_multiply(const __grid_constant__ struct three_weight_job j)
 {
     SHARED_MEMORY(memory);
     const struct three_plan &p = j.p;
     uint4 *in = (uint4 *)memory, *out = in + box_words(p.in);
+    struct place *in_places = (struct place *)(out + p.wn * box_words(p.out));
+    struct place *out_places = in_places + places_length(p.in.count, WEIGHT_THREADS);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, shift = warp % 3;
     int n = warp / 3 % p.wn, position = warp / 3 / p.wn;
     int chunk = blockIdx.y % p.chunks, first_group = blockIdx.y / p.chunks * p.wn;
@@ -81,13 +80,16 @@ __global__ void __launch_bounds__(MOST_THREADS, 2)
     uint32_t y = shared_address(out + n * box_words(p.out) + pattern_word(p, p.out, warp_at, lane % 16) +
                                 lane / 16 * p.out.half);
     float acc[9][2][4] = {};
-    for (int tile = blockIdx.x; tile < j.tiles; tile += gridDim.x) {
-        struct corner at = tile_corner(p, tile), border = {at.item, at.z - 1, at.y - 1, at.x - 1};
+    for (int tile = blockIdx.x; tile < p.tiles * j.v.n; tile += gridDim.x) {
+        int item = divide(tile, p.by_tiles);
+        struct corner at = tile_corner(p, item, tile - item * p.tiles);
+        box_places(in_places, p.in, j.v, border_corner(at), WEIGHT_THREADS);
+        box_places(out_places, p.out, j.v, at, WEIGHT_THREADS);
         __syncthreads();
-        fill_box(in, p.in, j.v, border, j.x, 16 * chunk, threadIdx.x, blockDim.x);
+        fill(in, p.in.half, in_places, p.in.count, j.x, item, 16 * chunk, WEIGHT_THREADS);
         for (int k = 0; k < p.wn; k++)
-            fill_box(out + k * box_words(p.out), p.out, j.v, at, j.dy, 16 * (first_group + k), threadIdx.x,
-                     blockDim.x);
+            fill(out + k * box_words(p.out), p.out.half, out_places, p.out.count, j.dy, item,
+                 16 * (first_group + k), WEIGHT_THREADS);
         __syncthreads();
         multiply_tile(acc, p, x, y);
     }
@@ -98,8 +100,8 @@ __global__ void __launch_bounds__(MOST_THREADS, 2)
 /* Blocks that share the tiles of a chunk and a group: so many that all fill the GPU. */
 static int weight_blocks(const struct three_plan &p, int n)
 {
-    int work = p.chunks * divide_up(p.groups, p.wn), tiles = p.nz * p.ny * p.nx * n;
-    int blocks = CONV_BLOCKS / work > 1 ? CONV_BLOCKS / work : 1;
+    int work = p.chunks * divide_up(p.groups, p.wn), tiles = p.tiles * n;
+    int blocks = 2 * MULTIPROCESSORS / work > 1 ? 2 * MULTIPROCESSORS / work : 1;
     return blocks < tiles ? blocks : tiles;
 }
 
@@ -113,14 +115,12 @@ int three_weight(struct weight_pass *p)
     j.x = p->x;
     j.dy = p->dy;
     j.partial = p->partial;
-    j.tiles = j.p.nz * j.p.ny * j.p.nx * p->n;
-    int blocks = weight_blocks(j.p, p->n), positions = j.p.wz * j.p.wy * j.p.wx;
-    p->parts = blocks * positions;
+    int blocks = weight_blocks(j.p, p->n);
+    p->parts = blocks * j.p.wz * j.p.wy * j.p.wx;
     p->rows = 16 * j.p.chunks;
     p->cols = 16 * j.p.groups;
-    size_t shared = 16 * ((size_t)box_words(j.p.in) + (size_t)j.p.wn * (size_t)box_words(j.p.out));
     return cuda_start(three_weight_multiply, dim3(blocks, j.p.chunks * divide_up(j.p.groups, j.p.wn)),
-                      96 * positions * j.p.wn, shared, v->context->stream, j);
+                      WEIGHT_THREADS, three_shared(j.p, 1), v->context->stream, j);
 }
 
 size_t three_weight_bytes(const struct conv *v)

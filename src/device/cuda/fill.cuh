@@ -8,21 +8,38 @@
  * a shift by a tap is a constant in the address. `half` is 4 more than a multiple of 8, so that the two
  * halves of a voxel, written by neighbouring threads, never meet in a bank. Outside the volume is 0.
  *
- * Which voxels: a box of a volume here, rows of voxels in conv_step_weight.cu; PLACES is a struct with a
- * count and fill_locate() of its own.
+ * Which voxels: a list of places in shared memory, made once for all channels that are filled from it, for
+ * finding a place costs as much as filling it. Lists are as long as the threads of a block want them: a pair
+ * of threads takes every so manieth place, and what is behind the last is filled into a spare word.
  */
 #ifndef FALX_CUDA_FILL_CUH
 #define FALX_CUDA_FILL_CUH
 
 #include "device/cuda/read.cuh"
 
-struct box {
-    int z, y, x;       /* voxels */
-    int line, plane;   /* distances in shared memory, in voxels */
-    int half;          /* of the halves */
-    int count;         /* z*y*x */
-    uint32_t by_x, by_y; /* i / x == i*by_x >> 20, likewise y, for all i in use */
+/* ---- geometry ------------------------------------------------------------------------------------------ */
+
+/* n / by without dividing, for 0 <= n < 2^31. */
+struct divisor {
+    int by, shift;
+    uint32_t factor;
 };
+
+static inline struct divisor divisor_of(int by)
+{
+    struct divisor d = {by, 0, 0};
+    int bits = 0;
+    while ((int64_t)1 << bits < by)
+        bits++;
+    d.shift = bits - 1;
+    d.factor = (uint32_t)((((uint64_t)1 << (31 + bits)) + (uint32_t)by - 1) / (uint32_t)by);
+    return d;
+}
+
+__device__ __forceinline__ int divide(int n, const struct divisor &d)
+{
+    return d.by == 1 ? n : (int)(__umulhi((uint32_t)n, d.factor) >> d.shift);
+}
 
 struct volume {
     int n, d, h, w;
@@ -32,137 +49,139 @@ struct corner { /* of a box in a volume; may lie outside */
     int item, z, y, x;
 };
 
+__device__ __forceinline__ int voxel_at(const struct volume &v, const struct corner &c)
+{
+    return ((c.item * v.d + c.z) * v.h + c.y) * v.w + c.x;
+}
+
+struct box {
+    int z, y, x;       /* voxels */
+    int line, plane;   /* distances in shared memory, in voxels */
+    int half;          /* of the halves; the last word of a half is a spare one */
+    int count;         /* z*y*x */
+    struct divisor by_x, by_y;
+};
+
+static inline struct box box_make(int z, int y, int x, int line, int plane)
+{
+    struct box b = {z, y, x, line, plane, 0, z * y * x, divisor_of(x), divisor_of(y)};
+    b.half = ((z - 1) * plane + (y - 1) * line + x + 4) / 8 * 8 + 4;
+    return b;
+}
+
 /* Words of 16 bytes that sixteen channels of a box take. */
 __host__ __device__ inline int box_words(const struct box &b)
 {
     return 2 * b.half;
 }
 
-struct fill_place {
-    int to;            /* word, or -1: none */
-    int64_t voxel;     /* or -1: outside the volume */
+/* ---- places -------------------------------------------------------------------------------------------- */
+
+struct __align__(8) place {
+    int voxel; /* or -1: outside the volume */
+    int word;
 };
 
-struct box_places {
-    enum { ONE = 7, TWO = 3 }; /* loads in flight: of one tensor, of two */
-    const struct box &b;
-    const struct volume &v;
-    struct corner at;
-};
-
-__device__ __forceinline__ int fill_count(const struct box_places &f)
+/* Length of a list of `count` places. */
+__host__ __device__ inline int places_length(int count, int threads)
 {
-    return f.b.count;
+    return (count + threads / 2 - 1) / (threads / 2) * (threads / 2);
 }
 
-__device__ __forceinline__ struct fill_place fill_locate(const struct box_places &f, int i)
+/* The places of a box, by all threads of the block. */
+__device__ __forceinline__ void box_places(struct place *to, const struct box &b, const struct volume &v,
+                                           const struct corner &at, int threads)
 {
-    struct fill_place p = {-1, -1};
-    const struct volume &v = f.v;
-    if (i >= f.b.count)
-        return p;
-    int row = (int)(((uint32_t)i * f.b.by_x) >> 20), x = i - row * f.b.x;
-    int z = (int)(((uint32_t)row * f.b.by_y) >> 20), y = row - z * f.b.y;
-    p.to = z * f.b.plane + y * f.b.line + x;
-    z += f.at.z;
-    y += f.at.y;
-    x += f.at.x;
-    if ((unsigned)z < (unsigned)v.d && (unsigned)y < (unsigned)v.h && (unsigned)x < (unsigned)v.w)
-        p.voxel = ((int64_t)(f.at.item * v.d + z) * v.h + y) * v.w + x;
-    return p;
+    for (int i = threadIdx.x; i < places_length(b.count, threads); i += threads) {
+        int row = divide(i, b.by_x), x = i - row * b.x, z = divide(row, b.by_y), y = row - z * b.y;
+        struct corner c = {at.item, at.z + z, at.y + y, at.x + x};
+        struct place p = {-1, b.half - 1};
+        if (i < b.count) {
+            p.word = z * b.plane + y * b.line + x;
+            if ((unsigned)c.z < (unsigned)v.d && (unsigned)c.y < (unsigned)v.h &&
+                (unsigned)c.x < (unsigned)v.w)
+                p.voxel = voxel_at(v, c);
+        }
+        to[i] = p;
+    }
 }
 
-template <int KIND, class PLACES>
-__device__ __forceinline__ void fill_wide(uint4 *to, const PLACES &f, const struct reader &r, int channel,
-                                          int thread, int threads, const float t[READ_TABLES][8])
+/* ---- filling ------------------------------------------------------------------------------------------- */
+
+template <int KIND>
+__device__ __forceinline__ void fill_wide(uint4 *to, const struct place *places, int rounds,
+                                          const struct reader &r, int item, int channel, int threads)
 {
-    const int BATCH = KIND == READ_ONE ? PLACES::ONE : PLACES::TWO;
-    for (int first = thread / 2; first < fill_count(f); first += BATCH * (threads / 2)) {
+    const int BATCH = KIND == READ_ONE ? 8 : 4; /* loads in flight */
+    const unsigned short *a = (const unsigned short *)r.from[0] + channel;
+    const unsigned short *b = (const unsigned short *)r.from[1] + channel;
+    float t[READ_TABLES][8];
+    read_tables<KIND>(t, r, item, channel, 1);
+    for (int round = 0; round < rounds; round += BATCH) {
+        int voxel[BATCH];
         uint4 x[BATCH], y[BATCH];
-        struct fill_place p[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            voxel[k] = round + k < rounds ? places[(round + k) * (threads / 2)].voxel : -1;
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
-            p[k] = fill_locate(f, first + k * (threads / 2));
+            const char *from = row_at(a, voxel[k], 2 * r.c), *second = row_at(b, voxel[k], 2 * r.c);
             x[k] = y[k] = make_uint4(0, 0, 0, 0);
-            if (p[k].voxel < 0)
-                continue;
-            int64_t from = p[k].voxel * r.c + channel;
-            x[k] = __ldg((const uint4 *)((const unsigned short *)r.from[0] + from));
-            if (KIND != READ_ONE)
-                y[k] = __ldg((const uint4 *)((const unsigned short *)r.from[1] + from));
+            if (voxel[k] >= 0)
+                x[k] = __ldg((const uint4 *)from);
+            if (KIND != READ_ONE && voxel[k] >= 0)
+                y[k] = __ldg((const uint4 *)second);
         }
 #pragma unroll
         for (int k = 0; k < BATCH; k++) {
-            if (p[k].to < 0)
-                continue;
-            uint4 words = make_uint4(0, 0, 0, 0);
-            if (p[k].voxel >= 0)
-                words = read_words<KIND>(x[k], y[k], t, r.floor);
-            to[p[k].to] = words;
+            if (round + k >= rounds)
+                break;
+            struct place p = places[(round + k) * (threads / 2)];
+            uint4 words = read_words<KIND>(x[k], y[k], t, r.floor);
+            to[p.word] = p.voxel >= 0 ? words : make_uint4(0, 0, 0, 0);
         }
     }
 }
 
-template <int KIND, class PLACES>
-__device__ __forceinline__ void fill_any(uint4 *to, const PLACES &f, const struct reader &r, int channel,
-                                         int thread, int threads, const float t[READ_TABLES][8])
-{
-    for (int i = thread / 2; i < fill_count(f); i += threads / 2) {
-        struct fill_place p = fill_locate(f, i);
-        float words[8] = {0};
-        if (p.voxel >= 0)
-            read_any<KIND>(words, r, p.voxel * r.c + channel, r.c - channel, t);
-        to[p.to] = bf16_eight(words);
-    }
-}
-
-template <int KIND, class PLACES>
-__device__ __forceinline__ void fill_kind(uint4 *to, int half, const PLACES &f, const struct reader &r,
-                                          int item, int channel, int thread, int threads)
+template <int KIND>
+__device__ __forceinline__ void fill_any(uint4 *to, const struct place *places, int rounds,
+                                         const struct reader &r, int item, int channel, int threads)
 {
     float t[READ_TABLES][8];
-    channel += thread % 2 * 8;
-    to += thread % 2 * half;
-    read_tables<KIND>(t, r, item, channel);
+    read_tables<KIND>(t, r, item, channel, 0);
+    for (int round = 0; round < rounds; round++) {
+        struct place p = places[round * (threads / 2)];
+        float words[8] = {0};
+        if (p.voxel >= 0 && channel < r.c)
+            read_any<KIND>(words, r, (int64_t)p.voxel * r.c + channel, r.c - channel, t);
+        to[p.word] = bf16_eight(words);
+    }
+}
+
+template <int KIND>
+__device__ __forceinline__ void fill_kind(uint4 *to, int half, const struct place *places, int count,
+                                          const struct reader &r, int item, int channel, int threads)
+{
+    int rounds = places_length(count, threads) / (threads / 2);
+    channel += threadIdx.x % 2 * 8;
+    to += threadIdx.x % 2 * half;
+    places += threadIdx.x / 2;
     if (r.wide && channel < r.c)
-        fill_wide<KIND>(to, f, r, channel, thread, threads, t);
+        fill_wide<KIND>(to, places, rounds, r, item, channel, threads);
     else
-        fill_any<KIND>(to, f, r, channel, thread, threads, t);
+        fill_any<KIND>(to, places, rounds, r, item, channel, threads);
 }
 
 /* Channels `channel` .. +15 of an item, by all threads of the block (an even number of them). */
-template <class PLACES>
-__device__ __forceinline__ void fill(uint4 *to, int half, const PLACES &f, const struct reader &r, int item,
-                                     int channel, int thread, int threads)
+__device__ __forceinline__ void fill(uint4 *to, int half, const struct place *places, int count,
+                                     const struct reader &r, int item, int channel, int threads)
 {
     if (r.kind == READ_ONE)
-        fill_kind<READ_ONE>(to, half, f, r, item, channel, thread, threads);
+        fill_kind<READ_ONE>(to, half, places, count, r, item, channel, threads);
     else if (r.kind == READ_TWO)
-        fill_kind<READ_TWO>(to, half, f, r, item, channel, thread, threads);
+        fill_kind<READ_TWO>(to, half, places, count, r, item, channel, threads);
     else
-        fill_kind<READ_GRAD>(to, half, f, r, item, channel, thread, threads);
-}
-
-__device__ __forceinline__ void fill_box(uint4 *to, const struct box &b, const struct volume &v,
-                                         const struct corner &at, const struct reader &r, int channel,
-                                         int thread, int threads)
-{
-    struct box_places f = {b, v, at};
-    fill(to, b.half, f, r, at.item, channel, thread, threads);
-}
-
-/* ---- on the host --------------------------------------------------------------------------------------- */
-
-static inline uint32_t box_inverse(int by)
-{
-    return ((1u << 20) + (uint32_t)by - 1) / (uint32_t)by;
-}
-
-static inline struct box box_make(int z, int y, int x, int line, int plane)
-{
-    struct box b = {z, y, x, line, plane, 0, z * y * x, box_inverse(x), box_inverse(y)};
-    b.half = ((z - 1) * plane + (y - 1) * line + x + 3) / 8 * 8 + 4;
-    return b;
+        fill_kind<READ_GRAD>(to, half, places, count, r, item, channel, threads);
 }
 
 #endif

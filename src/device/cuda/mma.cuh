@@ -9,6 +9,7 @@
  *
  * tile_load reads four 8 x 8 tiles from shared memory: lanes 8i .. 8i+7 name the rows of tile i (16 bytes
  * each), and word i of a lane becomes T(g, 2q..2q+1); tile_load_turned gives T(2q..2q+1, g) instead.
+ * tile_turn makes the second out of the first, of one tile that is in registers.
  */
 #ifndef FALX_CUDA_MMA_CUH
 #define FALX_CUDA_MMA_CUH
@@ -37,12 +38,36 @@ __device__ __forceinline__ void tile_load_turned(uint32_t a[4], uint32_t address
                  : "memory");
 }
 
+__device__ __forceinline__ uint32_t tile_turn(uint32_t t)
+{
+    uint32_t turned;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(t));
+    return turned;
+}
+
 __device__ __forceinline__ void tile_multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* base + index * bytes, in one instruction. */
+__device__ __forceinline__ char *row_at(const void *base, int index, int bytes)
+{
+    char *at;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(at) : "r"(index), "r"(bytes), "l"(base));
+    return at;
+}
+
+/* The sum over the eight lanes that have the same q. */
+__device__ __forceinline__ float over_rows(float v)
+{
+    v += __shfl_xor_sync(0xffffffffu, v, 4);
+    v += __shfl_xor_sync(0xffffffffu, v, 8);
+    v += __shfl_xor_sync(0xffffffffu, v, 16);
+    return v;
 }
 
 /* Two numbers to one word, the first in the low half; to nearest even. */

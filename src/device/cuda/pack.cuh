@@ -5,28 +5,27 @@
 #include "device/cuda/conv_int.cuh"
 
 /* The side of a step that is read and the one that is written. What a coarse voxel meets on a side are
- * `parts` runs of `length` channels: one on the coarse side; on the fine side of 2x2x2 four, for the two
- * voxels side by side in x are one run. Runs are filled up to chunks of 32. */
+ * `parts` runs of `length` channels: one on the coarse side; four on the fine side, for the two voxels side
+ * by side in x are one run. Runs are filled up to chunks of 32. */
 struct step_side {
     int parts, length, c;
     int chunks; /* of all parts */
 };
 struct step_sides {
-    int edge, to_fine;
+    int to_fine;
     struct step_side from, to;
 };
 
-__host__ __device__ inline struct step_side step_side_of(int edge, int fine, int c)
+__host__ __device__ inline struct step_side step_side_of(int fine, int c)
 {
-    struct step_side s = {fine && edge == 2 ? 4 : 1, fine && edge == 2 ? 2 * c : c, c, 0};
+    struct step_side s = {fine ? 4 : 1, fine ? 2 * c : c, c, 0};
     s.chunks = s.parts * divide_up(s.length, 32);
     return s;
 }
 
-__host__ __device__ inline struct step_sides step_sides_of(int edge, int to_fine, int c_from, int c_to)
+__host__ __device__ inline struct step_sides step_sides_of(int to_fine, int c_from, int c_to)
 {
-    struct step_sides s = {edge, to_fine, step_side_of(edge, !to_fine, c_from),
-                           step_side_of(edge, to_fine, c_to)};
+    struct step_sides s = {to_fine, step_side_of(!to_fine, c_from), step_side_of(to_fine, c_to)};
     return s;
 }
 
@@ -56,17 +55,27 @@ __host__ __device__ inline float pack_three(const struct pack_job &j, int64_t wo
 
 __host__ __device__ inline float pack_first(const struct pack_job &j, int64_t word, int e)
 {
-    int lane = (int)(word % 32), half = (int)(word / 32 % 2), group = (int)(word / 64);
-    int g = lane / 4, q = lane % 4, tile = e / 4;
-    int tap = 16 * half + 2 * q + e % 2 + e / 2 % 2 * 8, n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
-    return tap < 27 && n < j.c_out ? j.from[(int64_t)tap * j.c_out + n] : 0.0f;
+    int lane = (int)(word % 32), plane = (int)(word / 32 % 3), group = (int)(word / 96);
+    int g = lane / 4, q = lane % 4, tile = e / 4, n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
+    int y = q / 2 + e / 2 % 2 * 2, x = q % 2 * 2 + e % 2;
+    return y < 3 && x < 3 && n < j.c_out ? j.from[(int64_t)(plane * 9 + y * 3 + x) * j.c_out + n] : 0.0f;
+}
+
+__host__ __device__ inline float pack_one(const struct pack_job &j, int64_t word, int e)
+{
+    int k_all = j.backward ? j.c_out : j.c_in, n_all = j.backward ? j.c_in : j.c_out;
+    int groups = divide_up(n_all, 16), lane = (int)(word % 32), group = (int)(word / 32 % groups);
+    int g = lane / 4, tile = e / 4, k = 16 * (int)(word / 32 / groups) + lane % 4 * 4 + e % 4;
+    int n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
+    if (k >= k_all || n >= n_all)
+        return 0.0f;
+    return j.backward ? j.from[(int64_t)n * j.c_out + k] : j.from[(int64_t)k * j.c_out + n];
 }
 
 __host__ __device__ inline float pack_step(const struct pack_job &j, int64_t word, int e)
 {
     int to_fine = j.up != j.backward, fine_c = j.up ? j.c_out : j.c_in, coarse_c = j.up ? j.c_in : j.c_out;
-    struct step_sides s = step_sides_of(j.taps == 8 ? 2 : 1, to_fine, to_fine ? coarse_c : fine_c,
-                                        to_fine ? fine_c : coarse_c);
+    struct step_sides s = step_sides_of(to_fine, to_fine ? coarse_c : fine_c, to_fine ? fine_c : coarse_c);
     int lane = (int)(word % 32), tile = (int)(word / 32 % 4), chunk = (int)(word / 128 % s.from.chunks);
     int group = (int)(word / 128 / s.from.chunks), g = lane / 4, q = lane % 4;
     int from_tap, from_c, to_tap, to_c;
@@ -81,7 +90,8 @@ __host__ __device__ inline float pack_step(const struct pack_job &j, int64_t wor
 __host__ __device__ inline float pack_value(const struct pack_job &j, int64_t word, int e)
 {
     return j.kind == PACK_THREE ? pack_three(j, word, e)
-           : j.kind == PACK_FIRST ? pack_first(j, word, e) : pack_step(j, word, e);
+           : j.kind == PACK_FIRST ? pack_first(j, word, e)
+           : j.kind == PACK_ONE ? pack_one(j, word, e) : pack_step(j, word, e);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* read.cuh - operands of a convolution, read through the formulas of conv.h, eight channels at a time.
+/* read.cuh - operands of a convolution, read through the formulas of conv.h, W channels at a time.
  *
  *     READ_ONE    act(scale y + shift)
  *     READ_TWO    the sum of two of them
@@ -17,7 +17,8 @@ enum read_kind { READ_ONE, READ_TWO, READ_GRAD };
 
 struct reader {
     int kind, c;
-    int wide;                         /* bf16, whole 16 bytes: c a multiple of 8, memory aligned */
+    int wide;                         /* bf16, c a multiple of 8, all aligned: whole words of 16 bytes */
+    int quads;                        /* c a multiple of 4, all aligned: QUADS_BF16 or QUADS_F32 */
     const void *from[2];              /* y; y and y; G and y */
     int f32[2];
     const float *scale[2], *shift[2]; /* (n, c) or NULL; GRAD: y's are the second */
@@ -26,35 +27,50 @@ struct reader {
 };
 
 enum { READ_TABLES = 5 };
+enum { QUADS_NONE, QUADS_BF16, QUADS_F32 };
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void table_load(float t[8], const float *from, float otherwise, int at, int n)
+/* Of W channels, n of which are there. `whole`: n is a multiple of four, and memory aligned. */
+template <int W>
+__device__ __forceinline__ void table_load(float (&t)[W], const float *from, float otherwise, int at, int n,
+                                           int whole)
 {
+    if (whole && from) {
 #pragma unroll
-    for (int j = 0; j < 8; j++)
+        for (int i = 0; i < W; i += 4) {
+            float4 f = i < n ? __ldg((const float4 *)(from + at + i)) : make_float4(0, 0, 0, 0);
+            t[i] = f.x;
+            t[i + 1] = f.y;
+            t[i + 2] = f.z;
+            t[i + 3] = f.w;
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < W; j++)
         t[j] = j >= n ? 0.0f : from ? __ldg(from + at + j) : otherwise;
 }
 
-/* Of channels `channel` .. +7 of an item. */
-template <int KIND>
-__device__ __forceinline__ void read_tables(float t[READ_TABLES][8], const struct reader &r, int item,
-                                            int channel)
+/* Of channels `channel` .. of an item. */
+template <int KIND, int W>
+__device__ __forceinline__ void read_tables(float (&t)[READ_TABLES][W], const struct reader &r, int item,
+                                            int channel, int whole)
 {
     int at = item * r.c + channel, n = r.c - channel;
     if (KIND == READ_GRAD) {
-        table_load(t[0], r.scale[1], 1.0f, at, n);
-        table_load(t[1], r.shift[1], 0.0f, at, n);
-        table_load(t[2], r.p, 1.0f, at, n);
-        table_load(t[3], r.q, 0.0f, at, n);
-        table_load(t[4], r.r, 0.0f, at, n);
+        table_load(t[0], r.scale[1], 1.0f, at, n, whole);
+        table_load(t[1], r.shift[1], 0.0f, at, n, whole);
+        table_load(t[2], r.p, 1.0f, at, n, whole);
+        table_load(t[3], r.q, 0.0f, at, n, whole);
+        table_load(t[4], r.r, 0.0f, at, n, whole);
         return;
     }
-    table_load(t[0], r.scale[0], 1.0f, at, n);
-    table_load(t[1], r.shift[0], 0.0f, at, n);
+    table_load(t[0], r.scale[0], 1.0f, at, n, whole);
+    table_load(t[1], r.shift[0], 0.0f, at, n, whole);
     if (KIND == READ_TWO) {
-        table_load(t[2], r.scale[1], 1.0f, at, n);
-        table_load(t[3], r.shift[1], 0.0f, at, n);
+        table_load(t[2], r.scale[1], 1.0f, at, n, whole);
+        table_load(t[3], r.shift[1], 0.0f, at, n, whole);
     }
 }
 
@@ -66,8 +82,8 @@ __device__ __forceinline__ float formula(float y, float scale, float shift, floa
 }
 
 /* One number from what is stored. */
-template <int KIND>
-__device__ __forceinline__ float read_one(float a, float b, const float t[READ_TABLES][8], int j,
+template <int KIND, int W>
+__device__ __forceinline__ float read_one(float a, float b, const float (&t)[READ_TABLES][W], int j,
                                           const float floor[2])
 {
     if (KIND == READ_ONE)
@@ -81,7 +97,7 @@ __device__ __forceinline__ float read_one(float a, float b, const float t[READ_T
 
 /* Eight numbers from two words of eight, as bf16. */
 template <int KIND>
-__device__ __forceinline__ uint4 read_words(uint4 a, uint4 b, const float t[READ_TABLES][8],
+__device__ __forceinline__ uint4 read_words(uint4 a, uint4 b, const float (&t)[READ_TABLES][8],
                                             const float floor[2])
 {
     const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
@@ -101,12 +117,12 @@ __device__ __forceinline__ float value_load(const void *from, int f32, int64_t a
 }
 
 /* The same from any types and channels: `at` is the first element's index, n channels are left. */
-template <int KIND>
-__device__ __forceinline__ void read_any(float v[8], const struct reader &r, int64_t at, int n,
-                                         const float t[READ_TABLES][8])
+template <int KIND, int W>
+__device__ __forceinline__ void read_any(float (&v)[W], const struct reader &r, int64_t at, int n,
+                                         const float (&t)[READ_TABLES][W])
 {
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < W; j++) {
         float a = 0.0f, b = 0.0f;
         if (j < n) {
             a = value_load(r.from[0], r.f32[0], at + j);
@@ -126,7 +142,7 @@ __device__ __forceinline__ float table_at(const float *t, int64_t at, float othe
 __device__ __forceinline__ float read_single(const struct reader &r, int item, int64_t voxel, int channel)
 {
     int64_t at = voxel * r.c + channel, k = (int64_t)item * r.c + channel;
-    float t[READ_TABLES][8], a = value_load(r.from[0], r.f32[0], at), b = 0.0f;
+    float t[READ_TABLES][1], a = value_load(r.from[0], r.f32[0], at), b = 0.0f;
     if (r.kind != READ_ONE)
         b = value_load(r.from[1], r.f32[1], at);
     int first = r.kind == READ_GRAD;

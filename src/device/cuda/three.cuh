@@ -6,8 +6,10 @@
 
 enum {
     US = 2, VS = 4, /* places of a pattern in z and y; its own voxels lie that far apart */
+    THREE_ROWS = 2 * US * VS, /* of a lane: two of the pattern at all places */
     THREE_WARPS = 4,
-    THREE_THREADS = 32 * THREE_WARPS
+    THREE_THREADS = 32 * THREE_WARPS,
+    WEIGHT_THREADS = 192 /* of the weight gradient: two warps' work by three shifts */
 };
 
 struct three_job {
@@ -15,21 +17,24 @@ struct three_job {
     struct volume v;
     struct reader from;
     struct target to;
+    struct tally tally;
     const uint4 *weights;
-    float *partial;   /* (splits, voxels, 16 groups), or NULL */
-    float4 *moments;  /* or NULL */
-    int regions;
+    float4 *partial;    /* (tile, columns, split, row, thread), or NULL */
+    unsigned *counters; /* one for each (tile, columns): splits that are done */
 };
 
-/* The first voxel of a tile. */
-__device__ __forceinline__ struct corner tile_corner(const struct three_plan &p, int tile)
+/* The first voxel of a tile of an item. */
+__device__ __forceinline__ struct corner tile_corner(const struct three_plan &p, int item, int tile)
 {
-    struct corner c;
-    c.x = tile % p.nx * p.tx;
-    c.y = tile / p.nx % p.ny * p.ty;
-    c.z = tile / (p.nx * p.ny) % p.nz * p.tz;
-    c.item = tile / (p.nx * p.ny * p.nz);
+    int row = divide(tile, p.by_nx), z = divide(row, p.by_ny);
+    struct corner c = {item, z * p.tz, (row - z * p.ny) * p.ty, (tile - row * p.nx) * p.tx};
     return c;
+}
+
+__device__ __forceinline__ struct corner border_corner(const struct corner &c)
+{
+    struct corner b = {c.item, c.z - 1, c.y - 1, c.x - 1};
+    return b;
 }
 
 /* Where a warp begins in its tile: warps along x, then y, then z. */
@@ -43,7 +48,8 @@ __device__ __forceinline__ struct corner warp_corner(const struct three_plan &p,
 /* Voxel `row` of the pattern, from the warp's first. */
 __host__ __device__ __forceinline__ struct corner pattern_voxel(const struct three_plan &p, int row)
 {
-    struct corner c = {0, row / (p.px * p.py) * US, row / p.px % p.py * VS, row % p.px};
+    struct corner c = {0, (row >> (p.log_px + p.log_py)) * US, (row >> p.log_px & (p.py - 1)) * VS,
+                       row & (p.px - 1)};
     return c;
 }
 
@@ -57,74 +63,40 @@ __device__ __forceinline__ int pattern_word(const struct three_plan &p, const st
 
 /* ---- results ------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ float over_rows(float v)
+/* The voxels of a lane's rows: (place in z, in y, row g or g + 8 of the pattern); -1 outside. */
+__device__ __forceinline__ void lane_voxels(int (&voxel)[THREE_ROWS], const struct three_job &j,
+                                            const struct corner &at)
 {
-    v += __shfl_xor_sync(0xffffffffu, v, 4);
-    v += __shfl_xor_sync(0xffffffffu, v, 8);
-    v += __shfl_xor_sync(0xffffffffu, v, 16);
-    return v;
-}
-
-/* Mean and sum of squared distances of the warp's voxels; `inside`: one bit for each (u, v, row). */
-__device__ __forceinline__ void keep_moments(const struct three_job &j, const float acc[US][VS][2][4],
-                                             uint32_t inside, int channel, int region)
-{
-    float n = over_rows((float)__popc(inside));
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float sum = 0, square = 0;
+    for (int r = 0; r < 2; r++) {
+        struct corner c = pattern_voxel(j.p, threadIdx.x % 32 / 4 + 8 * r);
+        c.item = at.item;
+        c.z += at.z;
+        c.y += at.y;
+        c.x += at.x;
+        int first = voxel_at(j.v, c);
 #pragma unroll
-        for (int i = 0; i < 2 * US * VS; i++)
-            if (inside >> i & 1)
-                sum += acc[i / 8][i / 2 % 4][k / 2][i % 2 * 2 + k % 2];
-        float mean = over_rows(sum) / fmaxf(n, 1.0f);
-#pragma unroll
-        for (int i = 0; i < 2 * US * VS; i++)
-            if (inside >> i & 1) {
-                float d = acc[i / 8][i / 2 % 4][k / 2][i % 2 * 2 + k % 2] - mean;
-                square += d * d;
-            }
-        square = over_rows(square);
-        if (threadIdx.x % 32 < 4 && channel + k < j.to.c)
-            j.moments[(int64_t)(channel + k) * j.regions + region] = make_float4(n, mean, square, 0);
+        for (int i = 0; i < US * VS; i++) {
+            int inside = c.z + i / VS < j.v.d && c.y + i % VS < j.v.h && c.x < j.v.w;
+            voxel[2 * i + r] = inside ? first + (i / VS * j.v.h + i % VS) * j.v.w : -1;
+        }
     }
 }
 
-/* Everything of one lane: rows g and g + 8 of the pattern at eight places, four channels. */
-__device__ __forceinline__ void write_results(const struct three_job &j, float acc[US][VS][2][4],
-                                              const struct corner &at, int group, int region)
+/* Row i of a lane: four channels. */
+__device__ __forceinline__ void lane_rows(float (&v)[THREE_ROWS][4], const float (&acc)[US][VS][2][4])
 {
-    int lane = threadIdx.x % 32, channel = 16 * group + lane % 4 * 4;
-    uint32_t inside = 0;
-    float bias[4];
-    target_bias(j.to, channel, bias);
 #pragma unroll
-    for (int i = 0; i < 2 * US * VS; i++) {
-        struct corner row = pattern_voxel(j.p, lane / 4 + i % 2 * 8);
-        int u = i / 8, v = i / 2 % 4, z = at.z + row.z + u, y = at.y + row.y + v, x = at.x + row.x;
-        if (z >= j.v.d || y >= j.v.h || x >= j.v.w)
-            continue;
-        int64_t voxel = ((int64_t)(at.item * j.v.d + z) * j.v.h + y) * j.v.w + x;
-        float *d0 = acc[u][v][0] + i % 2 * 2, *d1 = acc[u][v][1] + i % 2 * 2;
-        float r[4] = {d0[0], d0[1], d1[0], d1[1]};
-        inside |= 1u << i;
-        if (j.partial) {
-            int64_t all = (int64_t)j.v.n * j.v.d * j.v.h * j.v.w, columns = 16 * j.p.groups;
-            *(float4 *)(j.partial + (blockIdx.z * all + voxel) * columns + channel) =
-                make_float4(r[0], r[1], r[2], r[3]);
-            continue;
-        }
+    for (int i = 0; i < THREE_ROWS; i++)
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            r[k] += bias[k];
-        target_store(j.to, voxel, channel, r);
-        d0[0] = r[0];
-        d0[1] = r[1];
-        d1[0] = r[2];
-        d1[1] = r[3];
-    }
-    if (j.moments)
-        keep_moments(j, acc, inside, channel, region);
+            v[i][k] = acc[i / 8][i / 2 % 4][k / 2][i % 2 * 2 + k % 2];
+}
+
+/* The first channel of a lane. */
+__device__ __forceinline__ int lane_channel(int group)
+{
+    return 16 * group + threadIdx.x % 4 * 4;
 }
 
 #endif
