@@ -178,9 +178,11 @@ static void check_classes(int classes)
         larger(bytes_differ(&best), larger(difference(&sure), difference(&more_out))));
     SUMS(mse, more, n, 2, 1, 0.0,
          (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.classes = classes));
+    upload(&dz);
     MAP(mse_grad, more, n, (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.dlogits = F(dz),
         k.classes = classes, k.scale = 0.7f), difference(&dz));
     SUMS(entropy, more, n, 1, 1, 0.0, (k.logits = F(z), k.classes = classes));
+    upload(&dz);
     MAP(entropy_grad, more, n, (k.logits = F(z), k.dlogits = F(dz), k.classes = classes, k.scale = 0.7f),
         difference(&dz));
     MAP(certain, more, n, (k.prob = F(prob), k.weight = F(sure), k.classes = classes, k.limit = 0.6f),

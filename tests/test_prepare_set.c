@@ -54,6 +54,7 @@ static int setup(void **state)
 struct how {
     const char *preset, *labeled;
     int threads, force, skip_bad;
+    uint64_t seed;
 };
 
 /* Prepares raw/ into `to`. */
@@ -65,7 +66,7 @@ static int prepare_to(struct prepare_summary *s, const char *to, struct how how,
     struct prepare_options o = {.preset = how.preset,
                                 .folder = to,
                                 .version = "test",
-                                .seed = 1,
+                                .seed = how.seed,
                                 .force = how.force,
                                 .skip_bad = how.skip_bad,
                                 .report = &told};
@@ -184,6 +185,16 @@ static void what_is_done_is_kept(void **state)
     assert_true(io_exists("out/labels/a.nii.gz"));
     assert_false(io_exists("out/labels/b.nii.gz"));
     assert_false(io_exists("out/unfinished"));
+}
+
+static void one_cache_serves_every_seed(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct error e;
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto", .seed = 1}, &e), e);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto", .seed = 2}, &e), e);
+    assert_int_equal(s.n_made, 0);
 }
 
 static void a_folder_of_others_is_left_alone(void **state)
@@ -541,6 +552,7 @@ int main(void)
         TEST(the_output_is_a_data_set),
         TEST(threads_change_no_byte),
         TEST(what_is_done_is_kept),
+        TEST(one_cache_serves_every_seed),
         TEST(a_folder_of_others_is_left_alone),
         TEST(two_runs_do_not_share_a_folder),
         TEST(a_folder_made_meanwhile_is_not_shared),

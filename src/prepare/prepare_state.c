@@ -228,7 +228,7 @@ int state_load(struct set *s, struct error *e)
 static uint64_t request_hash(const struct set *s)
 {
     const struct prepare_options *o = s->o;
-    uint64_t numbers[4] = {FORMAT_VERSION, o->seed, (uint64_t)o->nan, (uint64_t)s->n};
+    uint64_t numbers[4] = {FORMAT_VERSION, s->recipe.seed, (uint64_t)o->nan, (uint64_t)s->n};
     uint64_t hash = hash_bytes(o->preset, strlen(o->preset), 0);
     hash = hash_bytes(numbers, sizeof numbers, hash);
     for (int i = 0; i < s->n; i++) {
