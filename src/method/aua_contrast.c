@@ -1,0 +1,102 @@
+/* aua_contrast.c - the boundary-aware contrast of AUA's first stage: which voxels it compares, the head that
+ * projects their features, and the gradients back into the network. See aua.c.
+ */
+#include "method/aua.h"
+
+int aua_contrast_begin(struct trainer *t, struct model *student, struct error *e)
+{
+    struct aua *a = t->method_state;
+    const struct settings *s = t->set;
+    size_t cap = (size_t)s->bcl_cap, voxels = (size_t)(s->patch[0] * s->patch[1] * s->patch[2]);
+    size_t items = (size_t)t->n_labeled;
+    struct net_definition def = student->def;
+    struct net_shape shape = {.n = 1, .d = 1, .h = 1, .w = (int)cap, .use = NET_TRAINING, .input_grad = 1};
+    def.define = projection_define;
+    a->points = mem_alloc(e, items * cap, sizeof *a->points);
+    a->point_label = mem_alloc(e, items * cap, 1);
+    a->n_points = mem_alloc(e, items, sizeof *a->n_points);
+    a->bcl = mem_alloc(e, items, sizeof *a->bcl);
+    a->near = mem_alloc(e, voxels, 1);
+    if (!a->points || !a->point_label || !a->n_points || !a->bcl || !a->near)
+        return -1;
+    a->points_dev = t->dev->ops->alloc(t->dev, items * cap * sizeof *a->points);
+    a->label_dev = t->dev->ops->alloc(t->dev, items * cap);
+    if (!a->points_dev || !a->label_dev)
+        return device_check(t->dev, e);
+    a->points_in = (struct tensor){.type = VALUE_F32, .n = 1, .d = 1, .h = 1, .w = (int)cap, .c = 16};
+    if (part_alloc(t, &a->points_in, e) < 0)
+        return -1;
+    return net_new(&a->projection, student->params, &def, &shape, e);
+}
+
+/* The voxels that the contrast of this step compares. Work of the host, for which the device need not
+ * wait. */
+static void choose_points(struct trainer *t)
+{
+    struct aua *a = t->method_state;
+    const struct settings *s = t->set;
+    const int *dims = t->batch->dims;
+    int64_t voxels = (int64_t)dims[0] * dims[1] * dims[2], cap = s->bcl_cap;
+    for (int item = 0; item < t->n_labeled; item++) {
+        const uint8_t *label = t->label_host + item * voxels;
+        int64_t *points = a->points + item * cap;
+        int count = boundary_points(points, a->near, t->dev->pool, label, dims, s->nb_rule, (int)cap,
+                                    (uint64_t)s->seed, t->draw, (uint32_t)item);
+        a->n_points[item] = count;
+        for (int i = 0; i < count; i++)
+            a->point_label[item * cap + i] = label[points[i]];
+        for (int64_t i = count; i < cap && count > 0; i++)
+            points[i] = points[i - count];
+    }
+    t->dev->ops->upload(t->dev, a->points_dev, a->points,
+                        (size_t)(t->n_labeled * cap) * sizeof *a->points);
+    t->dev->ops->upload(t->dev, a->label_dev, a->point_label, (size_t)(t->n_labeled * cap));
+}
+
+/* Contrast inside one labelled item, its value when the losses are settled; 0 if it has no boundary.
+ * Gradients go through the projection head's weights now and into the features' gradient. */
+static void contrast_item(struct trainer *t, struct model *student, int item, double weight, double *value)
+{
+    struct aua *a = t->method_state;
+    const struct settings *s = t->set;
+    int count = a->n_points[item], cap = (int)s->bcl_cap;
+    const int64_t *points = a->points_dev + (int64_t)item * cap;
+    *value = 0;
+    if (count == 0)
+        return;
+    struct tensor all = net_value(student->net, "features"), features = tensor_items(&all, item, 1);
+    gather_rows(t->dev, a->points_in.data, &features, points, cap);
+    struct net_pass pass = {.mode = s->head_norm ? NET_TRAIN : NET_EVAL};
+    net_forward(a->projection, &a->points_in, &pass);
+    struct tensor g = net_value(a->projection, "projection"), dg = net_grad(a->projection, "projection");
+    ask_contrast(a->scratch, g.data, a->label_dev + (int64_t)item * cap, count, g.c, s->bcl_tau,
+                 s->bcl_layout, s->bcl_reduce, weight, dg.data, value);
+    net_backward(a->projection);
+    struct tensor dall = net_grad(student->net, "features"), df = tensor_items(&dall, item, 1);
+    struct tensor dpoints = net_input_grad(a->projection);
+    /* Through the statistics of head_norm the repeats have gradients, too: a round of them at a time. */
+    for (int i = 0; i < (s->head_norm ? cap : count); i += count)
+        scatter_rows(t->dev, &df, (const float *)dpoints.data + (int64_t)i * dpoints.c, points + i,
+                     i + count < cap ? count : cap - i);
+}
+
+int aua_contrast(struct trainer *t, struct model *student, double weight)
+{
+    struct aua *a = t->method_state;
+    int with = 0;
+    for (int i = 0; i < t->n_labeled; i++)
+        with += part_has_boundary(t, i);
+    choose_points(t);
+    for (int i = 0; i < t->n_labeled; i++)
+        contrast_item(t, student, i, with ? weight / with : 0.0, &a->bcl[i]);
+    return with;
+}
+
+double aua_contrast_mean(const struct trainer *t, int with)
+{
+    const struct aua *a = t->method_state;
+    double sum = 0.0;
+    for (int i = 0; i < t->n_labeled && with; i++)
+        sum += a->bcl[i];
+    return with ? sum / with : 0.0;
+}
