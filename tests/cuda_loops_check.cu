@@ -194,6 +194,26 @@ static void check_classes(int classes)
         drop(all[i]);
 }
 
+static void check_heads(int classes)
+{
+    int64_t n = voxels, count = n * (classes - 1);
+    char more[32];
+    snprintf(more, sizeof more, "%d classes", classes);
+    struct both z = floats(n * classes, -4, 4), dz = floats(n * classes, -1, 1), raw = floats(count, -0.002, 0.002);
+    struct both draw = floats(count, -1, 1), target = floats(count, -1, 1);
+    MAP(widen, more, n, (k.x = F(raw), k.out = F(dz), k.c = classes - 1), difference(&dz));
+    MAP(narrow, more, n, (k.x = F(dz), k.out = F(draw), k.c = classes - 1), difference(&draw));
+    SUMS(distance, more, count, 1, 1, 0.0, (k.raw = F(raw), k.target = F(target)));
+    MAP(distance_grad, more, count, (k.raw = F(raw), k.target = F(target), k.draw = F(draw), k.scale = 0.7f),
+        difference(&draw));
+    SUMS(dual, more, n, 1, 1, 0.0, (k.logits = F(z), k.raw = F(raw), k.classes = classes));
+    MAP(dual_grad, more, n, (k.logits = F(z), k.raw = F(raw), k.dlogits = F(dz), k.draw = F(draw),
+        k.classes = classes, k.scale = 0.001f), larger(difference(&dz), difference(&draw)));
+    struct both *all[] = {&z, &dz, &raw, &draw, &target};
+    for (int i = 0; i < 5; i++)
+        drop(all[i]);
+}
+
 static void check_window(int channels, int softmax)
 {
     enum { P = 24, H = 40, W = 50 };
@@ -523,7 +543,7 @@ int main(int argc, char **argv)
     check_norm_tables();
     check_square_sum();
     for (int classes = 2; classes <= 14; classes += classes == 2 ? 1 : classes == 3 ? 2 : 9)
-        check_classes(classes);
+        check_classes(classes), check_heads(classes);
     check_window(2, 1), check_window(7, 1), check_window(300, 0);
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);
     check_gauss(32, 2, 8);

@@ -134,8 +134,10 @@ static void assert_not_loaded(struct draft *d, enum error_code code, const char 
 static void models_come_back_to_the_bit(void **state)
 {
     (void)state;
-    const struct net_definition *defs[] = {&small_vnet, &small_aua};
-    for (int i = 0; i < 2; i++) {
+    struct net_definition small_sdf = small_vnet;
+    small_sdf.define = sdf_define;
+    const struct net_definition *defs[] = {&small_vnet, &small_aua, &small_sdf};
+    for (int i = 0; i < 3; i++) {
         struct params *p = make_params(defs[i], 1), *q;
         struct net_definition def;
         struct error e;

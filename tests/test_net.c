@@ -28,6 +28,9 @@ static void test_counts(void **state)
     d.head_norm = 1; /* two norms of 16 channels */
     assert_int_equal(count_of(dev, d), 9450260 + 2 * 2 * 16);
     d = vnet_16;
+    d.define = sdf_define; /* two heads of one number */
+    assert_int_equal(count_of(dev, d), 9448866);
+    d = vnet_16;
     d.channels = 3, d.classes = 14; /* 27*2*16 more weights in, 12*(16+1) more numbers out */
     assert_int_equal(count_of(dev, d), 9448866 + 27 * 2 * 16 + 12 * 17);
     device_close(dev);

@@ -810,8 +810,8 @@ def write_run(name, run):
                             subsequent_indent="    ") + "\n};")
 
 
-def write_table(runs):
-    print("static const struct golden_run golden_runs[] = {")
+def write_table(runs, table="golden_runs"):
+    print("static const struct golden_run %s[] = {" % table)
     for name, (scene, s, run) in runs.items():
         words = ['.name = "%s"' % name] + [".%s = %d" % item for item in scene.items()]
         print("    {%s," % ", ".join(words))

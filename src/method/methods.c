@@ -8,6 +8,7 @@ const struct method *const methods[] = {
     &method_entropy,
     &method_ua_mt,
     &method_ict,
+    &method_dtc,
     &method_aua,
     NULL,
 };

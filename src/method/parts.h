@@ -6,9 +6,11 @@
 #include "device/kernels.h"
 #include "train/loss.h"
 #include "train/method.h"
+#include "train/sdf.h"
 
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
+extern const struct method method_dtc;
 
 /* V-Net with the run's channels, classes, filters and dropout. */
 struct net_definition part_definition(const struct trainer *t);
@@ -55,6 +57,8 @@ struct semi {
 struct semi_shape {
     int student, teacher;          /* items of a pass; teacher 0: there is none */
     int dice_background;           /* of the label loss, see loss.h */
+    int dice_alone;                /* 1: the label loss is Dice whatever --dice-share says; CE is noted */
+    void (*define)(struct builder *b, const struct net_definition *self); /* NULL: V-Net */
 };
 int semi_begin(struct trainer *t, struct semi *s, const struct semi_shape *shape, struct error *e);
 void semi_done(struct semi *s);
@@ -74,5 +78,29 @@ void semi_noise(struct trainer *t, const struct tensor *out, const struct tensor
 void semi_learn(struct trainer *t, struct semi *s, const char *name, const double *term, double weight);
 /* The phase's after: the teacher's weights follow the student's; its running statistics stay its own. */
 void semi_after(struct trainer *t);
+
+/* ---- methods whose networks predict signed distances besides (twin.c) -------------------------- */
+
+/* semi, on a network with the outputs "logits" and "distance": the loss of labels is
+ *
+ *     label loss + share * mean (tanh(distance) - sdf(label))^2
+ *
+ * gradients = twin_student, what the method asks of raw, draw and semi's logits, twin_learn. Phases ask for
+ * host_labels. */
+struct twin {
+    struct semi semi;
+    double share;             /* of the distances in the loss of labels */
+    struct sdf *maps;
+    float *host;              /* (L, d, h, w, classes - 1) their distances ... */
+    struct tensor target;     /* ... on the device */
+    struct tensor raw, draw;  /* output "distance" of the student, between twin_student and twin_learn */
+    double apart;             /* the mean above */
+};
+/* shape->define NULL: V-Net with two heads. */
+int twin_begin(struct trainer *t, struct twin *w, const struct semi_shape *shape, double share,
+               struct error *e);
+void twin_done(struct trainer *t, struct twin *w);
+void twin_student(struct trainer *t, struct twin *w);
+void twin_learn(struct trainer *t, struct twin *w, const char *name, const double *term, double weight);
 
 #endif

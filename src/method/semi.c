@@ -21,8 +21,10 @@ int semi_check(const struct trainer *t, int multiple, struct error *e)
 int semi_begin(struct trainer *t, struct semi *s, const struct semi_shape *shape, struct error *e)
 {
     struct net_definition def = part_definition(t);
-    struct loss_options o = {.classes = t->store->n_classes, .dice_share = t->set->dice_share,
+    struct loss_options o = {.classes = t->store->n_classes,
+                             .dice_share = shape->dice_alone ? 1.0 : t->set->dice_share,
                              .dice_background = shape->dice_background};
+    def.define = shape->define ? shape->define : def.define;
     if (!trainer_model(t, "student", &def, shape->student, NET_TRAINING, 1, e))
         return -1;
     if (shape->teacher && !trainer_model(t, "teacher", &def, shape->teacher, NET_FORWARD_ONLY, 0, e))

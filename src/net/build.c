@@ -183,6 +183,12 @@ void net_output(struct builder *b, int x, const char *name)
     g->outputs[g->n_outputs++] = name;
 }
 
+void net_output_open(struct builder *b, int x, const char *name)
+{
+    b->graph->open[b->graph->n_outputs] = 1;
+    net_output(b, x, name);
+}
+
 void net_declare(struct builder *b,
                  void (*define)(struct builder *b, const struct net_definition *self),
                  const struct net_definition *self)

@@ -25,7 +25,7 @@
 static const struct {
     const char *name;
     void (*define)(struct builder *b, const struct net_definition *self);
-} networks[] = {{"vnet", vnet_define}, {"aua", aua_define}};
+} networks[] = {{"vnet", vnet_define}, {"aua", aua_define}, {"vnet-sdf", sdf_define}};
 enum { N_NETWORKS = sizeof networks / sizeof networks[0] };
 
 static const char *const dropouts[] = {[NET_DROPOUT_BOTH] = "both",
@@ -336,11 +336,11 @@ static int dim_of(const struct st_file *f, const char *name, int axis)
 static int definition_from_shapes(struct net_definition *out, const struct st_file *f,
                                   struct error *e)
 {
-    int mean = dim_of(f, "mean_l.weight", 0);
-    out->define = mean ? aua_define : vnet_define;
+    int mean = dim_of(f, "mean_l.weight", 0), second = dim_of(f, "out_conv2.weight", 0);
+    out->define = mean ? aua_define : second ? sdf_define : vnet_define;
     out->filters = dim_of(f, "block_one.conv.0.weight", 0);
     out->channels = dim_of(f, "block_one.conv.0.weight", 1);
-    out->classes = mean ? mean : dim_of(f, "out_conv.weight", 0);
+    out->classes = mean ? mean : second ? second + 1 : dim_of(f, "out_conv.weight", 0);
     out->rank = mean ? dim_of(f, "cov_factor_l.weight", 0) / mean : 0;
     out->head_norm = st_find(f, "projection_head.norm1.weight") != NULL;
     if (!out->filters || !out->classes)

@@ -1,9 +1,10 @@
 /* model_file.h - params to and from safetensors, under PyTorch's names and layouts.
  *
  * model.safetensors holds the state dict (weights, running_mean, running_var, num_batches_tracked as I64
- * scalars) and the definition as metadata: falx.network ("vnet" or "aua"), falx.channels, falx.classes,
- * falx.filters, falx.rank, falx.dropout, falx.head_norm, falx.format (1). No time, path, host or command:
- * equal training gives equal bytes. A file from elsewhere (no metadata) is recognised by names and shapes.
+ * scalars) and the definition as metadata: falx.network ("vnet", "aua", "vnet-sdf"), falx.channels,
+ * falx.classes, falx.filters, falx.rank, falx.dropout, falx.head_norm, falx.format (1). No time,
+ * path, host or command: equal training gives equal bytes. A file from elsewhere (no metadata) is recognised
+ * by names and shapes.
  */
 #ifndef FALX_MODEL_FILE_H
 #define FALX_MODEL_FILE_H

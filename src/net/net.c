@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "device/kernels.h"
 #include "net/net_int.h"
 
 /* ---- tensors of this pass -------------------------------------------------------------------- */
@@ -41,6 +42,13 @@ struct tensor net_slot_tensor(const struct net *n, int slot)
         return shaped(n, s->item, VALUE_F32, 0, n->graph.values[0].c);
     const struct layer *l = &n->graph.layers[s->layer];
     return shaped(n, s->item, device_value_type(n->dev), l->level, l->c_out);
+}
+
+/* Of an open output, with all its classes. */
+static struct tensor wide_tensor(const struct net *n, int layer, int item)
+{
+    const struct layer *l = &n->graph.layers[layer];
+    return shaped(n, item, VALUE_F32, l->level, l->c_out + 1);
 }
 
 static struct tensor out_grad_tensor(const struct net *n, int layer)
@@ -131,6 +139,9 @@ void net_forward(struct net *n, const struct tensor *image, const struct net_pas
         dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y,
                                wanted ? &stats : NULL);
         norm_tables(n, i, pass);
+        if (n->run[i].wide >= 0)
+            RUN(dev, widen, tensor_voxels(&y), .x = y.data, .c = y.c,
+                .out = wide_tensor(n, i, n->run[i].wide).data);
     }
 }
 
@@ -219,6 +230,18 @@ static void backward_layer(struct net *n, int i)
     n->sums_of = with_sums ? i - 1 : -1;
 }
 
+/* The gradients of open outputs lose the channel that is no number of the network's. */
+static void narrow_grads(struct net *n)
+{
+    for (int k = 0; k < n->graph.n_outputs; k++) {
+        int layer = n->graph.output_layer[k];
+        struct tensor g = out_grad_tensor(n, layer);
+        if (n->asked[k] && n->graph.open[k])
+            RUN(n->dev, narrow, tensor_voxels(&g), .c = g.c, .out = g.data,
+                .x = wide_tensor(n, layer, n->run[layer].wide_grad).data);
+    }
+}
+
 void net_backward(struct net *n)
 {
     CHECK(n->shape.use == NET_TRAINING);
@@ -228,6 +251,7 @@ void net_backward(struct net *n)
         n->fresh); /* backward reuses the memory of what it has read: once for each forward pass */
     n->fresh = 0;
     n->sums_of = -1;
+    narrow_grads(n);
     for (int k = 0; k < n->n_slots; k++)
         n->slots[k].written = 0;
     for (int i = n->graph.n_layers - 1; i >= 0; i--)
@@ -251,7 +275,8 @@ static int find_output(const struct net *n, const char *name)
 
 struct tensor net_value(const struct net *n, const char *output)
 {
-    return net_layer_tensor(n, n->graph.output_layer[find_output(n, output)]);
+    int layer = n->graph.output_layer[find_output(n, output)], wide = n->run[layer].wide;
+    return wide >= 0 ? wide_tensor(n, layer, wide) : net_layer_tensor(n, layer);
 }
 
 struct tensor net_grad_to_set(struct net *n, const char *output)
@@ -259,7 +284,8 @@ struct tensor net_grad_to_set(struct net *n, const char *output)
     int k = find_output(n, output);
     CHECK(n->shape.use == NET_TRAINING);
     n->asked[k] = 1;
-    return out_grad_tensor(n, n->graph.output_layer[k]);
+    int layer = n->graph.output_layer[k], wide = n->run[layer].wide_grad;
+    return wide >= 0 ? wide_tensor(n, layer, wide) : out_grad_tensor(n, layer);
 }
 
 struct tensor net_grad(struct net *n, const char *output)

@@ -39,6 +39,9 @@ int net_dropout(struct builder *b, int x, float p); /* whole channels, as Dropou
  * (net_build.c says why). A value is part of one add. */
 int net_add(struct builder *b, int x, int y);
 void net_output(struct builder *b, int x, const char *name); /* x must be a raw convolution */
+/* Logits of all classes but the first, whose logit is 0: with one such number softmax is the sigmoid. The
+ * output has all of them, and so has its gradient. Such a convolution is read by nobody else. */
+void net_output_open(struct builder *b, int x, const char *name);
 /* The parameters of a second network that lives in the same struct params (a projection head). */
 void net_declare(struct builder *b, void (*define)(struct builder *b, const struct net_definition *self),
                  const struct net_definition *self);
@@ -46,6 +49,9 @@ void net_declare(struct builder *b, void (*define)(struct builder *b, const stru
 /* ---- definitions ----------------------------------------------------------------------------- */
 /* V-Net as published: output "logits" (classes), head out_conv.  9,448,866 parameters (1, 2, 16). */
 void vnet_define(struct builder *b, const struct net_definition *self);
+/* V-Net with a second head: outputs "distance" (classes - 1, raw: tanh of it is a signed distance), head
+ * out_conv, and "logits" (classes, the first 0), head out_conv2.  9,448,866 parameters (1, 2, 16). */
+void sdf_define(struct builder *b, const struct net_definition *self);
 /* AUA's network: outputs "features" (16, raw out_conv), "mean", "log_cov_diag", "cov_factor".  The
  * projection head is a second little network (projection_define) run on gathered voxels only, its
  * parameters live in the same struct params.  9,450,260 parameters (1, 2, 16, rank 8). */

@@ -89,9 +89,16 @@ static void plan_layer(struct net *n, int i)
         last = v->norm || v->relu ? 2 * N - i : 2 * N - first;
     }
     r->y = plan_add(&n->plan, layer_bytes(n, i, r->type), i, l->output >= 0 ? end : last);
-    r->out_grad = -1;
+    r->out_grad = r->wide = r->wide_grad = -1;
     if (n->shape.use == NET_TRAINING && l->output >= 0)
         r->out_grad = plan_add(&n->plan, layer_bytes(n, i, VALUE_F32), N, 2 * N - i);
+    if (l->output < 0 || !g->open[l->output])
+        return;
+    CHECK(l->view < 0);
+    size_t bytes = layer_bytes(n, i, VALUE_F32) / (size_t)l->c_out * (size_t)(l->c_out + 1);
+    r->wide = plan_add(&n->plan, bytes, i, end);
+    if (n->shape.use == NET_TRAINING)
+        r->wide_grad = plan_add(&n->plan, bytes, N, N);
 }
 
 /* A slot lives from the backward pass of the last layer that reads the value to that of the first

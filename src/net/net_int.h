@@ -51,6 +51,7 @@ struct graph {
     struct layer layers[NET_LAYERS];
     const char *outputs[NET_OUTPUTS]; /* names, those of the definition */
     int output_layer[NET_OUTPUTS];
+    int open[NET_OUTPUTS];            /* 1: it has one more channel than the layer, the first, which is 0 */
     int n_values, n_layers, n_outputs;
     int max_level;
 };
@@ -66,7 +67,7 @@ struct plan_item {
     int first, last; /* alive from first to last, both included */
     size_t offset;   /* result, a multiple of PLAN_ALIGN */
 };
-enum { PLAN_ALIGN = 64, PLAN_ITEMS = 3 * NET_LAYERS + 2 };
+enum { PLAN_ALIGN = 64, PLAN_ITEMS = 3 * NET_LAYERS + 2 + 2 * NET_OUTPUTS };
 struct plan {
     struct plan_item items[PLAN_ITEMS];
     int n;
@@ -87,6 +88,7 @@ struct slot {
 struct layer_run {
     struct conv *conv;
     int y, out_grad;                  /* items of the plan; out_grad -1: none */
+    int wide, wide_grad;              /* the same of an open output with its channel of zeros, or -1 */
     int slot;                         /* gradient of its view, -1: none */
     enum value_type type;             /* of y */
     float *scale, *shift, *p, *q, *r; /* (n, c) device; NULL if read as it is */

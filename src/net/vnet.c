@@ -72,6 +72,13 @@ void vnet_define(struct builder *b, const struct net_definition *self)
     net_output(b, net_conv(b, trunk(b, self), CONV_1, self->classes, "out_conv"), "logits");
 }
 
+void sdf_define(struct builder *b, const struct net_definition *self)
+{
+    int x = trunk(b, self), foreground = self->classes - 1;
+    net_output(b, net_conv(b, x, CONV_1, foreground, "out_conv"), "distance");
+    net_output_open(b, net_conv(b, x, CONV_1, foreground, "out_conv2"), "logits");
+}
+
 void aua_define(struct builder *b, const struct net_definition *self)
 {
     int c = self->classes;

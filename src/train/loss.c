@@ -120,6 +120,8 @@ void loss_settle(struct loss_scratch *s)
 {
     size_t bytes = s->asked * sizeof *s->sums;
     int n = s->n_pending;
+    if (n == 0)
+        return;
     memset(s->sums, 0, bytes); /* what a failed device says */
     s->dev->ops->download(s->dev, s->sums, s->found, bytes);
     s->n_pending = 0;

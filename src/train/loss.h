@@ -137,6 +137,16 @@ void ask_entropy(struct loss_scratch *s, const struct tensor *logits, double wei
 double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
                     const struct tensor *dlogits);
 
+/* ---- signed distances (loss_heads.c) ----------------------------------------------------------- */
+/* raw (n,d,h,w,classes - 1) F32: tanh of it is the distance map of a foreground class, negative inside.
+ * Mean of (tanh(raw) - target)^2. */
+void ask_distance(struct loss_scratch *s, const struct tensor *raw, const struct tensor *target,
+                  double weight, const struct tensor *draw, double *value);
+/* Mean over voxels and foreground classes of (sigma(-1500 tanh(raw)) - softmax(logits))^2; both heads get a
+ * gradient, or neither. */
+void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct tensor *raw, double weight,
+              const struct tensor *dlogits, const struct tensor *draw, double *value);
+
 /* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */
 void hard_labels(struct device *dev, const struct tensor *logits, const struct tensor *label,

@@ -40,6 +40,13 @@ struct open_loss {
     double *counted;               /* gets the sum of the voxels' weights; or NULL */
 };
 
+/* Losses of a head that predicts distances. */
+struct heads_loss {
+    struct tensor raw, draw, logits, dlogits;
+    const float *target;           /* distances */
+    double weight;
+};
+
 struct pairs_value {
     int mean;                  /* over anchors; 0: the sum */
 };
@@ -54,6 +61,7 @@ struct pending {
         struct likelihood likelihood;
         struct ged ged;
         struct open_loss open;
+        struct heads_loss heads;
         struct pairs_value pairs;
     } of;
 };

@@ -1,0 +1,151 @@
+/* kernels_heads.h - voxel loops of networks with a second head, whose tanh is a signed distance: negative
+ * inside of an object, one map for every class but background. Part of kernels.h; see there for the form of
+ * a body.
+ *
+ *     logits of the foreground (v, c - 1) --widen--> those of all classes, the first 0 --> softmax
+ *     raw distance (v, c - 1) --tanh--> t --> smooth step sigma(-1500 t): 1 inside, 0 outside
+ */
+#ifndef FALX_KERNELS_HEADS_H
+#define FALX_KERNELS_HEADS_H
+
+#include "device/kernels_loss.h"
+
+/* out (v, c + 1) = 0, then x (v, c). */
+struct k_widen {
+    const float *x;
+    float *out;
+    int c;
+};
+KERNEL void k_widen_range(const struct k_widen *k, int64_t i0, int64_t i1)
+{
+    const int c = k->c;
+    for (int64_t i = i0; i < i1; i++) {
+        k->out[i * (c + 1)] = 0;
+        for (int j = 0; j < c; j++)
+            k->out[i * (c + 1) + 1 + j] = k->x[i * c + j];
+    }
+}
+
+/* out (v, c) = x (v, c + 1) without its first channel. */
+struct k_narrow {
+    const float *x;
+    float *out;
+    int c;
+};
+KERNEL void k_narrow_range(const struct k_narrow *k, int64_t i0, int64_t i1)
+{
+    const int c = k->c;
+    for (int64_t i = i0; i < i1; i++)
+        for (int j = 0; j < c; j++)
+            k->out[i * c + j] = k->x[i * (c + 1) + 1 + j];
+}
+
+/* ---- distances ------------------------------------------------------------------------------- */
+
+KERNEL float k_tanh(float x)
+{
+    float e = k_exp(-2.0f * fabsf(x)), t = (1.0f - e) / (1.0f + e);
+    return x < 0 ? -t : t;
+}
+
+/* Sum of (tanh(raw) - target)^2 over elements. */
+struct r_distance {
+    const float *raw, *target;
+};
+KERNEL void r_distance_range(const struct r_distance *k, int64_t i0, int64_t i1, float *sums)
+{
+    float x[1][K_LANES], y[1][K_LANES];
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(x, k->raw + i, 1, 1, n); /* zeros in lanes not in use: they differ by nothing */
+        k_load(y, k->target + i, 1, 1, n);
+        EACH_LANE(j) x[0][j] = k_tanh(x[0][j]) - y[0][j];
+        k_add_product(sums, 0, x[0], x[0]);
+    }
+}
+
+/* draw += scale * (t - target), through tanh. */
+struct k_distance_grad {
+    const float *raw, *target;
+    float *draw;
+    float scale;
+};
+KERNEL void k_distance_grad_range(const struct k_distance_grad *k, int64_t i0, int64_t i1)
+{
+    const float scale = k->scale;
+    for (int64_t i = i0; i < i1; i++) {
+        float t = k_tanh(k->raw[i]);
+        k->draw[i] += scale * (t - k->target[i]) * (1.0f - t * t);
+    }
+}
+
+/* ---- two heads that agree -------------------------------------------------------------------- */
+
+#define K_STEEP 1500.0f /* of the smooth step, as published */
+
+/* p(c) = softmax of a chunk's logits, t(c) the distances of classes 1 and up, step(c) what they say. */
+KERNEL void k_two_heads(float (*p)[K_LANES], float (*t)[K_LANES], float (*step)[K_LANES], const float *logits,
+                        const float *raw, int classes, int64_t i, int64_t n)
+{
+    k_load(p, logits + i * classes, classes, classes, n);
+    k_load(t + 1, raw + i * (classes - 1), classes - 1, classes - 1, n);
+    k_softmax(p, classes);
+    for (int c = 1; c < classes; c++) {
+        EACH_LANE(j) {
+            t[c][j] = k_tanh(t[c][j]);
+            step[c][j] = 1.0f / (1.0f + k_exp(K_STEEP * t[c][j])); /* e^1500 is infinite: 0 */
+        }
+    }
+}
+
+/* Sum of (step(-t) - p)^2 over voxels and foreground classes. */
+struct r_dual {
+    const float *logits, *raw;
+    int classes;
+};
+KERNEL void r_dual_range(const struct r_dual *k, int64_t i0, int64_t i1, float *sums)
+{
+    float p[KERNEL_CLASSES][K_LANES], t[KERNEL_CLASSES][K_LANES], m[KERNEL_CLASSES][K_LANES];
+    float one[K_LANES], value[K_LANES];
+    const int classes = k->classes;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_two_heads(p, t, m, k->logits, k->raw, classes, i, n);
+        k_load_weights(one, NULL, i, n); /* lanes not in use count 0 */
+        EACH_LANE(j) value[j] = 0;
+        for (int c = 1; c < classes; c++)
+            EACH_LANE(j) value[j] += (m[c][j] - p[c][j]) * (m[c][j] - p[c][j]);
+        k_add_product(sums, 0, value, one);
+    }
+}
+
+/* dlogits += scale * (p - step), through softmax; draw += scale * (step - p), through step and tanh. */
+struct k_dual_grad {
+    const float *logits, *raw;
+    float *dlogits, *draw;
+    int classes;
+    float scale;
+};
+KERNEL void k_dual_grad_range(const struct k_dual_grad *k, int64_t i0, int64_t i1)
+{
+    float p[KERNEL_CLASSES][K_LANES], t[KERNEL_CLASSES][K_LANES], m[KERNEL_CLASSES][K_LANES];
+    const int classes = k->classes;
+    const float scale = k->scale;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_two_heads(p, t, m, k->logits, k->raw, classes, i, n);
+        EACH_LANE(j) m[0][j] = 0;
+        for (int c = 1; c < classes; c++) {
+            EACH_LANE(j) {
+                float g = scale * (m[c][j] - p[c][j]), slope = -K_STEEP * m[c][j] * (1.0f - m[c][j]);
+                t[c][j] = g * slope * (1.0f - t[c][j] * t[c][j]);
+                m[c][j] = -g;
+            }
+        }
+        k_through_softmax(m, p, classes);
+        k_add_rows(k->dlogits + i * classes, m, classes, classes, n, 0);
+        k_add_rows(k->draw + i * (classes - 1), t + 1, classes - 1, classes - 1, n, 0);
+    }
+}
+
+#define KERNELS_HEADS(X) X(widen) X(narrow) X(distance_grad) X(dual_grad)
+#define REDUCES_HEADS(X) X(distance) X(dual)
+
+#endif

@@ -1,0 +1,265 @@
+/* test_heads.c - networks with a head for signed distances: the maps of labels, the losses, the network.
+ * Oracles: brute force over all pairs of voxels, central differences of naive loops in double.
+ */
+#include <math.h>
+
+#include "device/kernels.h"
+#include "loss_scene.h"
+#include "net/net.h"
+#include "train/sdf.h"
+
+/* ---- maps of labels ---------------------------------------------------------------------------- */
+
+enum { D = 5, H = 7, W = 9, VOXELS = D * H * W };
+
+/* From voxel i to the nearest one that is, or is not, of the class. */
+static double nearest(const uint8_t *label, int of, int is, int i)
+{
+    double best = INFINITY;
+    for (int j = 0; j < VOXELS; j++) {
+        double z = i / W / H - j / W / H, y = i / W % H - j / W % H, x = i % W - j % W;
+        if ((label[j] == of) == is)
+            best = fmin(best, sqrt(z * z + y * y + x * x));
+    }
+    return best;
+}
+
+static int is_face(const uint8_t *label, int i)
+{
+    static const int steps[6][3] = {{1, 0, 0}, {-1, 0, 0}, {0, 1, 0}, {0, -1, 0}, {0, 0, 1}, {0, 0, -1}};
+    for (int k = 0; k < 6; k++) {
+        int z = i / W / H + steps[k][0], y = i / W % H + steps[k][1], x = i % W + steps[k][2];
+        if (z >= 0 && z < D && y >= 0 && y < H && x >= 0 && x < W && label[(z * H + y) * W + x] != label[i])
+            return 1;
+    }
+    return 0;
+}
+
+static void check_maps(struct sdf *s, const uint8_t *label, int classes)
+{
+    static float map[VOXELS * 4];
+    sdf_maps(map, s, label, classes);
+    for (int c = 1; c < classes; c++) {
+        double out[VOXELS], in[VOXELS], far = 0, deep = 0;
+        for (int i = 0; i < VOXELS; i++) {
+            far = fmax(far, out[i] = nearest(label, c, 1, i));
+            deep = fmax(deep, in[i] = nearest(label, c, 0, i));
+        }
+        for (int i = 0; i < VOXELS; i++) {
+            double want = out[i] / far - in[i] / deep, got = (double)map[i * (classes - 1) + c - 1];
+            if (!isfinite(far) || !isfinite(deep) || (label[i] == c && is_face(label, i)))
+                want = 0;
+            if (!(fabs(got - want) < 1e-6))
+                test_fail("class %d, voxel %d: %g, not %g", c, i, got, want);
+        }
+    }
+}
+
+static void test_maps(void **state)
+{
+    const int dims[3] = {D, H, W};
+    uint8_t label[VOXELS];
+    struct sdf *s;
+    struct error e;
+    (void)state;
+    assert_ok(sdf_new(&s, dims, NULL, &e), e);
+    for (int kind = 0; kind < 7; kind++) {
+        for (int i = 0; i < VOXELS; i++) {
+            int z = i / W / H, y = i / W % H, x = i % W;
+            int noise = (int)(rng_block(5, 0, RNG_TEST, (uint64_t)i).v[0] % 4);
+            /* nothing, all, a voxel, a bar, quarters, stripes, noise */
+            int at[7] = {0, 1, i == 100, y >= 1 && y < 6 && x >= 2 && x < 7, 2 * (z > 2) + (x > 4), x / 2 % 4,
+                         noise};
+            label[i] = (uint8_t)at[kind];
+        }
+        check_maps(s, label, 2);
+        check_maps(s, label, 4);
+    }
+    sdf_free(s);
+}
+
+/* A cube of 5 voxels: -1 in the middle, 0 on its faces, 1 at the far corner. */
+static void test_cube(void **state)
+{
+    const int dims[3] = {16, 16, 16};
+    static uint8_t label[4096];
+    static float map[4096];
+    struct sdf *s;
+    struct error e;
+    (void)state;
+    assert_ok(sdf_new(&s, dims, dev->pool, &e), e);
+    for (int i = 0; i < 4096; i++) {
+        int z = i / 256, y = i / 16 % 16, x = i % 16;
+        label[i] = z >= 3 && z < 8 && y >= 3 && y < 8 && x >= 3 && x < 8;
+    }
+    sdf_maps(map, s, label, 2);
+    assert_true(map[(5 * 16 + 5) * 16 + 5] == -1);
+    assert_true(map[(3 * 16 + 5) * 16 + 5] == 0);
+    assert_true(fabsf(map[(4 * 16 + 5) * 16 + 5] + 2.0f / 3) < 1e-6f);
+    assert_true(map[4095] == 1);
+    sdf_free(s);
+}
+
+/* ---- losses ------------------------------------------------------------------------------------ */
+
+enum { ITEMS = 2, POINTS = 45 };
+
+struct heads {
+    struct tensor z, dz, raw, draw, target;
+    double *logits, *distance; /* what the naive loops read */
+    struct loss_scratch *scratch;
+    int classes;
+};
+
+static double naive_loss(const struct heads *h, int dual)
+{
+    int C = h->classes, n = ITEMS * POINTS;
+    double value = 0, p[16];
+    for (int v = 0; v < n; v++) {
+        naive_softmax(p, h->logits + v * C, C);
+        for (int c = 1; c < C; c++) {
+            double t = tanh(h->distance[v * (C - 1) + c - 1]), m = 1 / (1 + exp(1500 * t));
+            double off = dual ? m - p[c] : t - (double)((float *)h->target.data)[v * (C - 1) + c - 1];
+            value += off * off / n / (C - 1);
+        }
+    }
+    return value;
+}
+
+static double run_loss(struct heads *h, int dual, double weight)
+{
+    double value;
+    memset(h->dz.data, 0, (size_t)tensor_count(&h->dz) * sizeof(float));
+    memset(h->draw.data, 0, (size_t)tensor_count(&h->draw) * sizeof(float));
+    if (dual)
+        ask_dual(h->scratch, &h->z, &h->raw, weight, &h->dz, &h->draw, &value);
+    else
+        ask_distance(h->scratch, &h->raw, &h->target, weight, &h->draw, &value);
+    loss_settle(h->scratch);
+    return value;
+}
+
+/* relative: of the largest slope. Float sees the steep step only so well. */
+static void check_slopes(struct heads *h, double *x, const struct tensor *grad, int dual, double relative)
+{
+    const double step = 1e-6;
+    double largest = 0, worst = 0;
+    for (int64_t i = 0; i < tensor_count(grad); i++) {
+        double old = x[i];
+        x[i] = old + step;
+        double up = naive_loss(h, dual);
+        x[i] = old - step;
+        double slope = 0.7 * (up - naive_loss(h, dual)) / (2 * step);
+        x[i] = old;
+        largest = fmax(largest, fabs(slope));
+        worst = fmax(worst, fabs(slope - (double)((float *)grad->data)[i]));
+    }
+    assert_true(largest > 1e-4);
+    if (!(worst <= relative * largest))
+        test_fail("%d classes, dual %d: off by %g of %g", h->classes, dual, worst, largest);
+}
+
+static double *doubles(const struct tensor *t)
+{
+    double *out = malloc((size_t)tensor_count(t) * sizeof *out);
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        out[i] = (double)((float *)t->data)[i];
+    return out;
+}
+
+static void test_losses(void **state)
+{
+    (void)state;
+    for (int classes = 2; classes <= 4; classes++) {
+        struct heads h = {.classes = classes};
+        struct loss_options o = {.classes = classes};
+        struct error e;
+        struct tensor *all[] = {&h.z, &h.dz, &h.raw, &h.draw, &h.target};
+        for (int k = 0; k < 5; k++)
+            *all[k] = new_tensor(ITEMS, POINTS, classes - (k > 1), VALUE_F32);
+        fill(&h.z, 71, 2.0f);
+        fill(&h.raw, 72, 2.0f);
+        fill(&h.target, 73, 1.0f);
+        float *raw = h.raw.data;
+        for (int i = 0; i < tensor_count(&h.raw); i += 2)
+            raw[i] *= 0.001f; /* near the surface, where the step has a slope */
+        raw[1] = 30, raw[3] = -30;
+        assert_ok(loss_scratch_new(&h.scratch, dev, &o, &e), e);
+        h.logits = doubles(&h.z);
+        h.distance = doubles(&h.raw);
+        assert_true(fabs(run_loss(&h, 0, 0.7) - naive_loss(&h, 0)) < 1e-6);
+        check_slopes(&h, h.distance, &h.draw, 0, 1e-5);
+        assert_true(fabs(run_loss(&h, 1, 0.7) - naive_loss(&h, 1)) < 1e-5);
+        check_slopes(&h, h.distance, &h.draw, 1, 1e-3);
+        check_slopes(&h, h.logits, &h.dz, 1, 1e-3);
+        raw[5] = NAN;
+        assert_true(isnan(run_loss(&h, 0, 0.7)) && isnan(run_loss(&h, 1, 0.7)));
+        loss_scratch_free(h.scratch);
+        for (int k = 0; k < 5; k++)
+            free_tensor(all[k]);
+        free(h.logits);
+        free(h.distance);
+    }
+}
+
+static void test_tanh(void **state)
+{
+    (void)state;
+    for (int i = -20000; i <= 20000; i++) {
+        float x = (float)i * 1e-3f;
+        assert_true(fabs((double)k_tanh(x) - tanh((double)x)) < 1.5e-7);
+    }
+    assert_true(k_tanh(0) == 0 && k_tanh(1e30f) == 1 && k_tanh(-INFINITY) == -1 && isnan(k_tanh(NAN)));
+}
+
+/* ---- the network ------------------------------------------------------------------------------- */
+
+/* Class 0 has the logit 0, whatever comes in, and what is sent to it stays outside. */
+static void test_open_output(void **state)
+{
+    struct net_definition def = {.define = sdf_define, .channels = 1, .classes = 3, .filters = 2};
+    struct net_shape shape = {.n = 2, .d = 16, .h = 16, .w = 16, .use = NET_TRAINING};
+    struct net_pass pass = {.mode = NET_TRAIN, .seed = 1};
+    struct tensor image = {.type = VALUE_F32, .n = 2, .d = 16, .h = 16, .w = 16, .c = 1};
+    struct params *p;
+    struct net *net;
+    struct error e;
+    (void)state;
+    image.data = dev->ops->alloc(dev, 2 * 4096 * sizeof(float));
+    fill(&image, 74, 1.0f);
+    assert_ok(params_new(&p, dev, &def, PARAMS_WITH_GRAD, &e), e);
+    params_init(p, 3, 3);
+    assert_ok(net_new(&net, p, &def, &shape, &e), e);
+    net_forward(net, &image, &pass);
+    struct tensor z = net_value(net, "logits"), dz = net_grad(net, "logits");
+    struct tensor raw = net_value(net, "distance");
+    assert_true(z.c == 3 && raw.c == 2 && dz.c == 3);
+    double size = 0, sum[3] = {0};
+    float *grad = dz.data, *value = z.data;
+    for (int i = 0; i < 3 * 2 * 4096; i++) {
+        assert_true(i % 3 || value[i] == 0);
+        size += fabs((double)value[i]);
+        grad[i] = (float)(1 + i % 3 + i % 7) * 1e-3f;
+        sum[i % 3] += (double)grad[i];
+    }
+    assert_true(size > 100);
+    net_backward(net);
+    const struct param *bias = params_find(p, "out_conv2.bias"), *other = params_find(p, "out_conv.bias");
+    assert_int_equal(bias->count, 2);
+    for (int c = 0; c < 2; c++)
+        assert_true(fabs((double)p->grad[bias->offset + c] / sum[c + 1] - 1) < 1e-5);
+    /* distances were not asked for */
+    assert_true(p->touched[bias - p->list] && !p->touched[other - p->list]);
+    net_free(net);
+    params_free(p);
+    free_tensor(&image);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_maps), cmocka_unit_test(test_cube),        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_tanh), cmocka_unit_test(test_open_output),
+    };
+    return cmocka_run_group_tests(tests, open_shared, close_shared);
+}
