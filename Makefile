@@ -19,7 +19,7 @@ LIBS     := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -ldl -pthread
 HDF5     = $(shell pkg-config --cflags --libs hdf5)
 HDF5_IN  = $(shell pkg-config --cflags --libs-only-L hdf5) -l:libhdf5.a -l:libsz.a -l:libaec.a
 
-LIB_DIRS := base volume data prepare sample phantom device net predict train method runs score api report
+LIB_DIRS := base volume data prepare sample phantom device net predict train method runs score api report compare
 LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
 # src/device/isa holds the hot loops: each file is compiled once per level of the processor, its
 # symbols end in the level's name, and cpu.c chooses at start (see src/device/isa/isa.h).

@@ -418,6 +418,25 @@ static void labels_are_hidden(void **state)
     }
 }
 
+static void cases_are_left_out(void **state)
+{
+    struct dataset d;
+    (void)state;
+    put_each("images/@.nii", "a b c d e");
+    put_each("labels/@.nii", "a c d e");
+    put("test.list", "e\n");
+    put("out.list", "c\ne\n");
+    expect_set(".", &(struct dataset_options){.leave_out = "out.list"}, LAYOUT_PLAIN, "a+ b- d+");
+    expect_set(".", &(struct dataset_options){.leave_out = "out.list", .labeled = "1"}, LAYOUT_PLAIN,
+               "a+ b- d-");
+    put("out.list", "c\nx\n");
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.leave_out = "out.list"}, &e), e, ERR_DATA,
+                   "L01");
+    put("out.list", "a\nb\nc\nd\ne\n");
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.leave_out = "out.list"}, &e), e, ERR_DATA,
+                   "L01");
+}
+
 static void label_maps(void **state)
 {
     (void)state;
@@ -585,7 +604,7 @@ int main(void)
         T(pancreas),
         T(h5),
         T(nothing_recognised),
-        T(labels_are_hidden),
+        T(labels_are_hidden), T(cases_are_left_out),
         T(label_maps),
         T(channels_are_stacked),
         T(labels_are_aligned),

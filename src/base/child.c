@@ -121,6 +121,21 @@ int child_find_helper(char **out, const char *name, struct error *e)
     return 0;
 }
 
+int child_find_self(char **out, struct error *e)
+{
+    char exe[4096];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0)
+        return fail_errno(e, errno, "/proc/self/exe");
+    exe[n] = '\0';
+    const char *name = path_name(exe);
+    if (text_starts_with(name, "ld-linux"))
+        *out = mem_format(e, "%.*s../bin/falx", (int)(name - exe), exe);
+    else
+        *out = mem_string(e, exe);
+    return *out ? 0 : -1;
+}
+
 /* ---- starting -------------------------------------------------------------------------------- */
 
 /* What the program needs to be found and to decode, and nothing that could change its answer. */

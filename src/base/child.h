@@ -60,6 +60,10 @@ void child_kill(struct child *c);
  * running program, then ../libexec/falx beside it. */
 int child_find_helper(char **out, const char *name, struct error *e);
 
+/* The path that starts the running program again; in a bundle, where its own file is the loader, that of the
+ * launcher. */
+int child_find_self(char **out, struct error *e);
+
 /* The limits as one word for falx-limit, and back: applies the word to this process. */
 void child_limits_format(char out[160], const struct child_limits *limits);
 int child_limits_apply(const char *word);

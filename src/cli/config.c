@@ -47,6 +47,9 @@ void config_free(struct config *c)
         next = o->next;
         mem_free(o);
     }
+    for (int i = 0; i < c->n_given; i++)
+        mem_free(c->given[i]);
+    mem_free(c->given);
     mem_free(c->args);
     memset(c, 0, sizeof *c);
 }
@@ -344,6 +347,19 @@ static int apply_given(struct config *c, const struct scan *s, unsigned argv_onl
     return 0;
 }
 
+/* The options as words that another call of config_parse() understands. */
+static int keep_given(struct config *c, const struct scan *s, struct error *e)
+{
+    if (!(c->given = mem_alloc(e, (size_t)s->n_given + 1, sizeof *c->given)))
+        return -1;
+    for (; c->n_given < s->n_given; c->n_given++) {
+        const struct given *g = &s->given[c->n_given];
+        if (!(c->given[c->n_given] = mem_format(e, "--%s=%s", g->option->name, g->value)))
+            return -1;
+    }
+    return 0;
+}
+
 /* ---- the whole --------------------------------------------------------------------------- */
 
 static int draw_seed(int64_t *out, struct error *e)
@@ -418,7 +434,8 @@ int config_parse(struct config *out, enum verb verb, int argc, char **argv, stru
     for (; s.at < argc; s.at++)
         if (scan_word(&s, &options_ended, e) < 0)
             goto out;
-    if (set_defaults(out, e) < 0 || apply_given(out, &s, OPTION_ARGV_ONLY, e) < 0)
+    if (set_defaults(out, e) < 0 || apply_given(out, &s, OPTION_ARGV_ONLY, e) < 0 ||
+        keep_given(out, &s, e) < 0)
         goto out;
     out->args = s.args;
     out->n_args = s.n_args;

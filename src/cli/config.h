@@ -16,13 +16,15 @@
 
 enum verb {
     VERB_INFO, VERB_CHECK, VERB_CONVERT, VERB_PHANTOM, VERB_PREPARE, VERB_TRAIN, VERB_PREDICT,
-    VERB_PSEUDO, VERB_EVAL, VERB_REPORT, VERB_BENCH, VERB_DOCTOR, VERB_COUNT
+    VERB_PSEUDO, VERB_EVAL, VERB_REPORT, VERB_COMPARE, VERB_BENCH, VERB_DOCTOR, VERB_COUNT
 };
 
 struct config {
     enum verb verb;
     char **args; /* positional arguments, in order; the strings are argv's */
     int n_args;
+    char **given;      /* options of the command line as "--name=value", in order */
+    int n_given;
 
     /* every verb */
     int help, json, quiet, print_config, show_limits;
@@ -47,6 +49,7 @@ struct config {
 
     /* data sets */
     char *labeled;     /* --labeled N|LIST */
+    char *leave_out;   /* --leave-out LIST */
     int follow, skip_bad;
     double geometry_tolerance_mm;
 
@@ -90,6 +93,15 @@ struct config {
     char *eval;        /* --eval A.json,B.json: scores, one file a run */
     char *charts;      /* --charts FOLDER */
 
+    /* compare; also `part`, `title`, `cache` */
+    char *methods, *label_counts, *seeds; /* lists with commas */
+    char *held_out;    /* --test N|LIST|FOLDER */
+    char *ablation, *reference, *published;
+    int64_t jobs;
+    char *merge;       /* --merge A,B */
+    int tables_only;
+    char *cell;        /* --cell NAME: a run of the plan, by itself */
+
     void *owned;       /* strings belong to the config */
 };
 
@@ -120,6 +132,7 @@ int verb_predict(struct config *c);
 int verb_pseudo(struct config *c);
 int verb_eval(struct config *c);
 int verb_report(struct config *c);
+int verb_compare(struct config *c);
 int verb_bench(struct config *c);
 int verb_doctor(struct config *c);
 

@@ -28,7 +28,9 @@ int eval_pairs_find(struct pairs *out, const struct config *c, struct report *re
                     struct error *e);
 void eval_pairs_free(struct pairs *p);
 
-/* Cases are aligned (metrics_align). */
+/* Cases are aligned (metrics_align). The first: as a member of an object, or (NULL) by itself. */
+void eval_to_json(struct js_out *o, const char *member, const struct case_score *cases, int n_cases,
+                  const struct metric_options *options);
 int eval_print_json(const struct case_score *cases, int n_cases,
                     const struct metric_options *options);
 int eval_write_csv(const char *path, const struct case_score *cases, int n_cases,

@@ -66,33 +66,39 @@ static void summary_to_json(struct js_out *o, const struct case_score *cases, in
     values_to_json(o, "sd", s.sd);
 }
 
-int eval_print_json(const struct case_score *cases, int n_cases, const struct metric_options *options)
+void eval_to_json(struct js_out *o, const char *member, const struct case_score *cases, int n_cases,
+                  const struct metric_options *options)
 {
     struct metric_empties empty;
-    struct js_out o = {0};
     char key[16];
     metrics_count_empties(&empty, cases, n_cases);
-    js_out_open(&o, NULL, '{');
-    js_out_text(&o, "protocol", protocol_name(options));
-    js_out_text(&o, "unit", unit_name(options));
-    js_out_real(&o, "nsd_tolerance", options->nsd_tolerance);
-    js_out_open(&o, "cases", '[');
+    js_out_open(o, member, '{');
+    js_out_text(o, "protocol", protocol_name(options));
+    js_out_text(o, "unit", unit_name(options));
+    js_out_real(o, "nsd_tolerance", options->nsd_tolerance);
+    js_out_open(o, "cases", '[');
     for (int i = 0; i < n_cases; i++)
-        case_to_json(&o, &cases[i]);
-    js_out_close(&o, ']');
-    js_out_open(&o, "classes", '{');
+        case_to_json(o, &cases[i]);
+    js_out_close(o, ']');
+    js_out_open(o, "classes", '{');
     for (int k = 0; k < cases[0].n_classes; k++) {
-        js_out_open(&o, class_key(key, &cases[0].classes[k]), '{');
-        summary_to_json(&o, cases, n_cases, k);
-        js_out_close(&o, '}');
+        js_out_open(o, class_key(key, &cases[0].classes[k]), '{');
+        summary_to_json(o, cases, n_cases, k);
+        js_out_close(o, '}');
     }
-    js_out_close(&o, '}');
-    summary_to_json(&o, cases, n_cases, -1);
-    js_out_int(&o, "n_cases", n_cases);
-    js_out_int(&o, "n_empty_predictions", empty.predictions);
-    js_out_int(&o, "n_empty_truths", empty.truths);
-    js_out_int(&o, "n_empty_both", empty.both);
-    js_out_close(&o, '}');
+    js_out_close(o, '}');
+    summary_to_json(o, cases, n_cases, -1);
+    js_out_int(o, "n_cases", n_cases);
+    js_out_int(o, "n_empty_predictions", empty.predictions);
+    js_out_int(o, "n_empty_truths", empty.truths);
+    js_out_int(o, "n_empty_both", empty.both);
+    js_out_close(o, '}');
+}
+
+int eval_print_json(const struct case_score *cases, int n_cases, const struct metric_options *options)
+{
+    struct js_out o = {0};
+    eval_to_json(&o, NULL, cases, n_cases, options);
     return console_json(&o);
 }
 

@@ -20,6 +20,7 @@ static int (*const verb_functions[VERB_COUNT])(struct config *c) = {
     [VERB_PHANTOM] = verb_phantom, [VERB_PREPARE] = verb_prepare, [VERB_EVAL] = verb_eval,
     [VERB_BENCH] = verb_bench,     [VERB_DOCTOR] = verb_doctor,   [VERB_TRAIN] = verb_train,
     [VERB_PREDICT] = verb_predict, [VERB_PSEUDO] = verb_pseudo,   [VERB_REPORT] = verb_report,
+    [VERB_COMPARE] = verb_compare,
 };
 
 static void print_overview(FILE *to)
@@ -100,7 +101,7 @@ static int run_verb(const char *name, int argc, char **argv)
             report_line(console_report(&c), REPORT_NOTE, NULL, NULL, "seed %lld drawn",
                         (long long)c.set.seed);
         int computes = verb == VERB_TRAIN || verb == VERB_PREDICT || verb == VERB_PSEUDO ||
-                       verb == VERB_BENCH;
+                       verb == VERB_BENCH || verb == VERB_COMPARE;
         stop_watch(verb);
         code = computes && ensure_stack(&e) < 0 ? complain(&e) : verb_functions[verb](&c);
     }

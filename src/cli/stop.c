@@ -58,11 +58,11 @@ void stop_watch(enum verb verb)
 {
     static sigset_t signals;
     pthread_t thread;
-    if (verb == VERB_PREPARE || verb == VERB_TRAIN) {
+    if (verb == VERB_PREPARE || verb == VERB_TRAIN || verb == VERB_COMPARE) {
         stop_advice = verb == VERB_TRAIN ? "; --resume goes on" : "; run the same command again to go on";
         stop_code = ERR_STOPPED;
     }
-    if (verb == VERB_TRAIN)
+    if (verb == VERB_TRAIN || verb == VERB_COMPARE)
         signal(SIGPIPE, SIG_IGN); /* a log piped to `head` must not end a run */
     signal(SIGXFSZ, SIG_IGN);     /* a write past `ulimit -f` fails like one on a full disk [P15] */
     sigemptyset(&signals);

@@ -11,7 +11,6 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "cli/train_data.h"
-#include "data/dataset.h"
 #include "prepare/fingerprint.h"
 #include "prepare/prepare_set.h"
 #include "train/train.h"
@@ -26,8 +25,7 @@ void train_data_free(struct train_data *d)
 
 /* ---- preparing ----------------------------------------------------------------------------- */
 
-/* The recipe for this data set: what the user or preset said, unless the files are past that. */
-static const char *choose_recipe(const struct config *c, const struct dataset *d)
+const char *train_recipe(const struct config *c, const struct dataset *d)
 {
     if (d->layout == LAYOUT_PREPARED || d->layout == LAYOUT_H5)
         return "none";
@@ -53,8 +51,8 @@ static void show_progress(void *arg, const char *pass, int64_t done, int64_t tot
     progress_at(p->line, done);
 }
 
-static int prepare(struct recipe *out, const struct config *c, const struct dataset *d, const char *recipe,
-                   const char *folder, struct pool *pool, struct error *e)
+int train_prepare(struct recipe *out, const struct config *c, const struct dataset *d, const char *recipe,
+                  const char *folder, struct pool *pool, struct error *e)
 {
     struct passes passes = {.config = c};
     struct prepare_summary summary;
@@ -98,6 +96,7 @@ static int open_prepared(struct dataset *out, struct recipe *recipe, const struc
                          struct pool *pool, struct error *e)
 {
     struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
+                                .leave_out = c->leave_out,
                                 .seed = (uint64_t)c->set.seed,
                                 .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
@@ -105,14 +104,14 @@ static int open_prepared(struct dataset *out, struct recipe *recipe, const struc
         return -1;
     if (*out->note)
         report_line(o.report, REPORT_NOTE, out->root, NULL, "%s", out->note);
-    const char *name = choose_recipe(c, out);
+    const char *name = train_recipe(c, out);
     if (strcmp(name, "none") == 0)
         return recipe_of(recipe, out, e);
     char *folder = c->cache ? mem_string(e, c->cache) : path_join(e, c->output, "cache");
-    int result = folder ? prepare(recipe, c, out, name, folder, pool, e) : -1;
+    int result = folder ? train_prepare(recipe, c, out, name, folder, pool, e) : -1;
     dataset_free(out);
     if (result == 0) {
-        o.labeled = o.label_map = NULL; /* done in the first pass */
+        o.labeled = o.label_map = o.leave_out = NULL; /* done in the first pass */
         result = dataset_open(out, folder, &o, e);
     }
     mem_free(folder);
@@ -297,4 +296,13 @@ out:
     if (result < 0)
         train_data_free(out);
     return result;
+}
+
+int64_t train_total_steps(const struct settings *s)
+{
+    const struct method *m = method_find(s->method);
+    int64_t total = 0;
+    for (const struct phase *p = m->phases; p->name; p++)
+        total += p->stage > s->stages ? 0 : phase_steps(p, s);
+    return total;
 }

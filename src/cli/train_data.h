@@ -3,6 +3,7 @@
 #define FALX_TRAIN_DATA_H
 
 #include "cli/config.h"
+#include "data/dataset.h"
 #include "predict/run_folder.h"
 #include "sample/case_store.h"
 
@@ -17,5 +18,15 @@ struct train_data {
  * of *c if it is auto. */
 int train_data_load(struct train_data *out, struct config *c, struct pool *pool, struct error *e);
 void train_data_free(struct train_data *d); /* zeroed ones are fine */
+
+/* Parts of it, for those who prepare for several trainings. The recipe's name that the configuration asks for
+ * if the scans still need one, else "none". */
+const char *train_recipe(const struct config *c, const struct dataset *d);
+/* Prepares d into a folder; the recipe that came out in *out. */
+int train_prepare(struct recipe *out, const struct config *c, const struct dataset *d, const char *recipe,
+                  const char *folder, struct pool *pool, struct error *e);
+
+/* Steps of all phases. */
+int64_t train_total_steps(const struct settings *s);
 
 #endif

@@ -201,6 +201,7 @@ static int check_and_print(const struct config *c, struct told *told, struct poo
 {
     struct dataset_options opening = {.follow = c->follow,
                                       .labeled = c->labeled,
+                                      .leave_out = c->leave_out,
                                       .label_map = c->label_map,
                                       .seed = (uint64_t)c->set.seed,
                                       .geometry_tolerance_mm = c->geometry_tolerance_mm,

@@ -67,7 +67,8 @@ int verb_prepare(struct config *c)
     struct dataset d = {0};
     struct pool *pool = NULL;
     struct dataset_options o = {.follow = c->follow, .labeled = c->labeled,
-                                .label_map = c->label_map, .seed = (uint64_t)c->set.seed,
+                                .leave_out = c->leave_out, .label_map = c->label_map,
+                                .seed = (uint64_t)c->set.seed,
                                 .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
     int code;

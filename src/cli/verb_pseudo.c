@@ -143,6 +143,7 @@ int verb_pseudo(struct config *c)
     struct predicting p = {0};
     struct dataset d = {0};
     struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
+                                .leave_out = c->leave_out,
                                 .seed = 1337, .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
     int result = predicting_open(&p, c, 1, &e);

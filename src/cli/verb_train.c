@@ -26,6 +26,8 @@ struct telling {
     struct progress *line;
     struct runs *runs;
     int log;             /* descriptor, or -1 */
+    double start;        /* of this process's training, by bench_now() */
+    double earlier;      /* seconds of those that a resumed run had before */
     struct error error;  /* of the store of numbers */
     struct error lost;   /* the first record that was given up: the exit code of a run that came to its end */
 };
@@ -112,27 +114,37 @@ static void tell_validation(void *arg, const struct train_step *s, const struct 
             store_failed(t);
 }
 
+static void tell_fact(struct telling *t, const char *key, double value, int digits)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.*f", digits, value);
+    if (t->runs && runs_set_fact(t->runs, key, text, &t->error) < 0)
+        store_failed(t);
+}
+
+/* What a resumed run took before, up to its last checkpoint. */
+static void recall_seconds(struct telling *t)
+{
+    char *before = NULL;
+    if (t->runs && runs_fact(&before, t->runs, "seconds", &t->error) < 0)
+        store_failed(t);
+    if (!before || parse_real(&t->earlier, before) < 0)
+        t->earlier = 0.0;
+    mem_free(before);
+    t->start = bench_now();
+}
+
+static void tell_seconds(struct telling *t)
+{
+    tell_fact(t, "seconds", t->earlier + bench_now() - t->start, 3);
+}
+
 /* Rows of steps that a resume will not repeat must be in the file before their checkpoint is. */
 static void tell_saving(void *arg)
 {
     struct telling *t = arg;
+    tell_seconds(t);
     if (t->runs && runs_flush(t->runs, &t->error) < 0)
-        store_failed(t);
-}
-
-/* Adds the seconds of this process to those of the ones that a resumed run had before. */
-static void tell_seconds(struct telling *t, double seconds)
-{
-    char *before = NULL, text[32];
-    double earlier = 0.0;
-    int result = t->runs ? runs_fact(&before, t->runs, "seconds", &t->error) : -1;
-    if (before && parse_real(&earlier, before) < 0)
-        earlier = 0.0;
-    mem_free(before);
-    snprintf(text, sizeof text, "%.1f", earlier + seconds);
-    if (result == 0)
-        result = runs_set_fact(t->runs, "seconds", text, &t->error);
-    if (result < 0 && t->runs)
         store_failed(t);
 }
 
@@ -358,11 +370,12 @@ static int open_records(struct telling *t, const struct config *c, struct error 
     return result;
 }
 
-/* Says what is going to happen; refuses what will not fit before hours are spent on it [P17]. */
-static int check_memory(const struct config *c, const struct train_data *d, struct device *dev,
-                        struct error *e)
+/* Says what is going to happen; refuses what will not fit before hours are spent on it [P17]. *planned: bytes
+ * of models, plans and batches. */
+static int check_memory(size_t *planned, const struct config *c, const struct train_data *d,
+                        struct device *dev, struct error *e)
 {
-    size_t bytes;
+    size_t bytes = 0;
     int64_t total, available;
     int result = train_memory(&bytes, &c->set, dev, d->store.channels, d->store.n_classes, e);
     if (result < 0 && e->code != ERR_MEMORY)
@@ -371,6 +384,7 @@ static int check_memory(const struct config *c, const struct train_data *d, stru
     if (result < 0 || (int64_t)bytes > available)
         return fail(e, ERR_MEMORY, "P17", "%lld MiB of memory are available, this training needs more: a "
                     "smaller --patch, --batch or --filters may fit", (long long)(available >> 20));
+    *planned = bytes;
     if (d->store.bytes <= dev->room)
         bytes += d->store.bytes; /* the device holds the cases, too */
     report_line(console_report(c), REPORT_NOTE, NULL, NULL,
@@ -379,15 +393,6 @@ static int check_memory(const struct config *c, const struct train_data *d, stru
                 d->store.n_cases - d->store.n_labeled, (long long)c->set.patch[0],
                 (long long)c->set.patch[1], (long long)c->set.patch[2], bytes >> 20);
     return 0;
-}
-
-static int64_t total_steps(const struct settings *s)
-{
-    const struct method *m = method_find(s->method);
-    int64_t total = 0;
-    for (const struct phase *p = m->phases; p->name; p++)
-        total += p->stage > s->stages ? 0 : phase_steps(p, s);
-    return total;
 }
 
 /* The result is on disk: a closed stdout or a reader that went away is no failure [P12, P13]. */
@@ -400,13 +405,12 @@ static void tell_end(const struct config *c, const struct train_result *r)
         return;
 }
 
-/* lock: of the run folder; budget: seconds, or 0. */
+/* lock: of the run folder; budget: seconds, or 0; planned: bytes. */
 static int train(struct config *c, struct train_data *d, struct device *dev, int lock, double budget,
-                 struct error *e)
+                 size_t planned, struct error *e)
 {
     struct telling t = {.config = c, .log = -1};
     struct train_result result;
-    double start = bench_now();
     struct train_options o = {
         .run = c->output, .lock = lock, .settings = &c->set, .store = &d->store,
         .val = d->val.n_cases ? &d->val : NULL,
@@ -423,10 +427,16 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
         runs_close(t.runs);
         return -1;
     }
-    t.line = progress_begin(c, c->set.method, total_steps(&c->set));
+    recall_seconds(&t);
+    t.line = progress_begin(c, c->set.method, train_total_steps(&c->set));
     int status = train_run(&result, &o, e);
     progress_end(t.line);
-    tell_seconds(&t, bench_now() - start);
+    if (status == 0) {
+        tell_fact(&t, "steps", (double)result.steps, 0);
+        tell_fact(&t, "planned_bytes", (double)planned, 0);
+        tell_fact(&t, "device_peak_bytes", (double)dev->peak_bytes, 0);
+    }
+    tell_seconds(&t);
     runs_close(t.runs);
     if (t.log >= 0)
         io->close(t.log);
@@ -446,13 +456,13 @@ int verb_train(struct config *c)
     struct device_options o = {.name = c->device, .precision = (enum precision)c->precision,
                                .threads = (int)c->threads};
     double budget = 0.0;
-    size_t missing = io_missing(c->output);
+    size_t missing = io_missing(c->output), planned = 0;
     int lock = -1, result = -1;
     if ((!c->budget || parse_budget(&budget, c->budget, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
         claim_folder(&lock, c, &e) == 0 && train_data_load(&data, c, dev->pool, &e) == 0 &&
-        check_memory(c, &data, dev, &e) == 0) {
+        check_memory(&planned, c, &data, dev, &e) == 0) {
         stop_polling(1);
-        result = train(c, &data, dev, lock, budget, &e);
+        result = train(c, &data, dev, lock, budget, planned, &e);
     }
     train_data_free(&data);
     leave_folder(lock, c->output, result < 0 ? missing : 0);

@@ -3,7 +3,7 @@
  *     recognisers (layouts*.c, pairs.c), in turn, until one says "mine"
  *       -> train.list and test.list, if there (lists.c)
  *       -> training cases first, test cases behind, each in order
- *       -> unique names -> --labeled hides labels
+ *       -> unique names -> --leave-out drops cases -> --labeled hides labels
  *
  * After --labeled a hidden label's path is gone: nothing downstream can look at it by mistake.
  */
@@ -199,7 +199,7 @@ int dataset_open(struct dataset *out, const char *path, const struct dataset_opt
                                                                 : default_tolerance_mm;
     if (find_root(&w, path, e) < 0 || read_label_map(out, w.o->label_map, e) < 0 ||
         recognise(&w, e) < 0 || apply_lists(&w, e) < 0 || gather_splits(out, e) < 0 ||
-        lists_check_names(&w, e) < 0)
+        lists_check_names(&w, e) < 0 || lists_leave_out(&w, w.o->leave_out, e) < 0)
         goto out;
     if (out->n_cases == 0) {
         fail(e, ERR_DATA, "L01", "no cases in this %s data set", layout_name(out->layout));

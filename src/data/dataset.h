@@ -64,6 +64,7 @@ struct dataset {
 struct dataset_options {
     int follow;              /* 1: links and paths out of the root are allowed [L11] */
     const char *labeled; /* "N" or a list file; NULL = all that have labels. Hides other labels. */
+    const char *leave_out;   /* a list file of cases that are not to be in the set at all, or NULL */
     const char *label_map;   /* "255=1,3=0" or NULL */
     uint64_t seed;           /* for drawn splits */
     double geometry_tolerance_mm; /* 0 = 1e-3 */

@@ -119,6 +119,8 @@ int names_find_twins(int *a, int *b, const struct dataset *d, struct error *e);
 /* Order and split from train.list and test.list (.txt too) in `folder`, if there; cases on no list
  * are left out. Returns 1 if lists were found and fit, 0 if not there, -1. */
 int lists_apply(struct opening *w, const char *folder, struct error *e);
+/* Drops the cases named in a list file; NULL: none. */
+int lists_leave_out(struct opening *w, const char *path, struct error *e);
 /* Hides the labels of all training cases but the first N labelled ones, or but those in a list
  * file. */
 int lists_hide_labels(struct opening *w, const char *labeled, struct error *e);

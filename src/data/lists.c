@@ -339,6 +339,36 @@ out:
     return result;
 }
 
+int lists_leave_out(struct opening *w, const char *path, struct error *e)
+{
+    struct list l = {0};
+    struct name_index x = {NULL, 0};
+    struct dataset *d = w->d;
+    int result = -1;
+    if (!path)
+        return 0;
+    char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
+    if (!keep || list_read(&l, path, w->o->follow, e) < 0 || index_names(&x, d, e) < 0)
+        goto out;
+    memset(keep, 1, (size_t)d->n_cases);
+    for (int i = 0; i < l.n; i++) {
+        int at = find_entry(&x, l.name[i]);
+        if (at < 0) {
+            fail(e, ERR_DATA, "L01", "names \"%.100s\", which is no case", l.name[i]);
+            fail_in(e, path);
+            goto out;
+        }
+        keep[at] = 0;
+    }
+    dataset_keep(d, keep);
+    result = 0;
+out:
+    mem_free(x.slot);
+    mem_free(keep);
+    list_free(&l);
+    return result;
+}
+
 /* ---- which labels may be seen ---------------------------------------------------------------- */
 
 static void hide(struct data_case *c)

@@ -190,7 +190,7 @@ static void put_training(struct html *h, const struct report_page *p)
 
 /* ---- pictures and facts ---------------------------------------------------------------------------- */
 
-static void put_pictures(struct html *h, const struct report_pictures *p)
+void report_put_pictures(struct html *h, const struct report_pictures *p)
 {
     const char *group = "";
     if (p->n > 0)
@@ -245,24 +245,34 @@ static void put_facts(struct html *h, const struct report_page *p)
     html_add(h, "</tbody></table></div>\n");
 }
 
-void report_html(struct html *h, const struct report_page *p)
+void report_begin(struct html *h, const char *title, const char *version)
 {
-    CHECK(p->n_runs > 0);
     html_add(h, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
              "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
              "<meta name=\"generator\" content=\"falx ");
-    html_text(h, p->version);
+    html_text(h, version);
     html_add(h, "\"/>\n<title>");
-    html_text(h, p->title);
+    html_text(h, title);
     html_add(h, "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<h1>", style, svg_style());
-    html_text(h, p->title);
+    html_text(h, title);
     html_add(h, "</h1>\n");
+}
+
+void report_end(struct html *h, const char *version)
+{
+    html_add(h, "<p>Made by falx ");
+    html_text(h, version);
+    html_add(h, ".</p>\n</body>\n</html>\n");
+}
+
+void report_html(struct html *h, const struct report_page *p)
+{
+    CHECK(p->n_runs > 0);
+    report_begin(h, p->title, p->version);
     put_scores(h, p);
     put_training(h, p);
     if (p->pictures)
-        put_pictures(h, p->pictures);
+        report_put_pictures(h, p->pictures);
     put_facts(h, p);
-    html_add(h, "<p>Made by falx ");
-    html_text(h, p->version);
-    html_add(h, ".</p>\n</body>\n</html>\n");
+    report_end(h, p->version);
 }

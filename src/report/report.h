@@ -31,6 +31,8 @@ struct report_scores {
 };
 /* From what `falx eval --json` printed. Errors name the file. */
 int report_scores_read(struct report_scores *out, const char *path, struct error *e);
+struct js;
+int report_scores_of(struct report_scores *out, const struct js *json, struct error *e); /* names no file */
 void report_scores_free(struct report_scores *s);
 
 struct report_fact {
@@ -80,6 +82,10 @@ struct report_page {
     const char *version;                    /* of the program */
 };
 void report_html(struct html *h, const struct report_page *p);
+/* Pieces of it, for other pages of the same make. */
+void report_begin(struct html *h, const char *title, const char *version);
+void report_put_pictures(struct html *h, const struct report_pictures *p);
+void report_end(struct html *h, const char *version);
 
 /* Charts one by one, as files of their own (alone) or parts of a page. Return 1, or 0 if there is nothing to
  * draw. */

@@ -75,22 +75,29 @@ static void read_classes(struct report_scores *s, const struct js *classes)
     }
 }
 
+int report_scores_of(struct report_scores *out, const struct js *json, struct error *e)
+{
+    const char *unit = js_text(js_get(json, "unit"));
+    memset(out, 0, sizeof *out);
+    if (read_cases(out, js_get(json, "cases"), e) < 0) {
+        report_scores_free(out);
+        return -1;
+    }
+    snprintf(out->unit, sizeof out->unit, "%s", unit ? unit : "");
+    read_summary(out->mean, out->sd, json);
+    read_classes(out, js_get(json, "classes"));
+    return 0;
+}
+
 int report_scores_read(struct report_scores *out, const char *path, struct error *e)
 {
     struct js *json = NULL;
     memset(out, 0, sizeof *out);
     if (js_read_file(&json, path, e) < 0)
         return -1;
-    const char *unit = js_text(js_get(json, "unit"));
-    int result = read_cases(out, js_get(json, "cases"), e);
-    if (result < 0) {
+    int result = report_scores_of(out, json, e);
+    if (result < 0)
         fail_in(e, path);
-        report_scores_free(out);
-    } else {
-        snprintf(out->unit, sizeof out->unit, "%s", unit ? unit : "");
-        read_summary(out->mean, out->sd, json);
-        read_classes(out, js_get(json, "classes"));
-    }
     js_free(json);
     return result;
 }

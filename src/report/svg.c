@@ -38,7 +38,16 @@ const char *svg_style(void)
            ".fx .l0{stroke:var(--c0)}.fx .l1{stroke:var(--c1)}.fx .l2{stroke:var(--c2)}"
            ".fx .l3{stroke:var(--c3)}.fx .l4{stroke:var(--c4)}.fx .l5{stroke:var(--c5)}"
            ".fx .d0{fill:var(--c0)}.fx .d1{fill:var(--c1)}.fx .d2{fill:var(--c2)}"
-           ".fx .d3{fill:var(--c3)}.fx .d4{fill:var(--c4)}.fx .d5{fill:var(--c5)}\n";
+           ".fx .d3{fill:var(--c3)}.fx .d4{fill:var(--c4)}.fx .d5{fill:var(--c5)}\n"
+           ".fx .h1{stroke-dasharray:7 3}.fx .h2{stroke-dasharray:2 3}\n";
+}
+
+/* More curves than colours: the next six are dashed, the last dotted. */
+static const char *dashes(int colour)
+{
+    static const char *const class[] = {"", " h1", " h2"};
+    int turn = colour / SVG_COLOURS;
+    return class[turn < 2 ? turn : 2];
 }
 
 struct frame { /* where the data are drawn */
@@ -116,7 +125,8 @@ static void put_key(struct html *h, double *x, double *y, int colour, const char
     if (h && dots)
         put_dot(h, colour, *x + 10, *y - 4, 4, NULL);
     else if (h)
-        html_add(h, "<path class=\"l%d\" d=\"M%.1f %.1fh20\"/>\n", colour % SVG_COLOURS, *x, *y - 4);
+        html_add(h, "<path class=\"l%d%s\" d=\"M%.1f %.1fh20\"/>\n", colour % SVG_COLOURS, dashes(colour), *x,
+                 *y - 4);
     if (h)
         put_text(h, *x + 26, *y, " class=\"k\"", name);
     *x += width;
@@ -194,7 +204,7 @@ static void put_curve(struct html *h, const struct frame *f, const char *class, 
         if (end - i == 1 && !*class)
             put_dot(h, colour, at_x(f, x[i]), at_y(f, y[i]), 2.5, NULL);
         if (end - i > 1) {
-            html_add(h, "<path class=\"l%d%s\" d=\"", colour % SVG_COLOURS, class);
+            html_add(h, "<path class=\"l%d%s%s\" d=\"", colour % SVG_COLOURS, dashes(colour), class);
             for (int k = i; k < end; k++)
                 html_add(h, "%c%.1f %.1f", k == i ? 'M' : 'L', at_x(f, x[k]), at_y(f, y[k]));
             html_add(h, "\"/>\n");
@@ -330,7 +340,7 @@ static void put_method(struct html *h, const struct frame *f, const struct svg_d
 void svg_dots(struct html *h, const struct svg_dots *d)
 {
     struct extent x = {0};
-    int by_case = d->n_cases <= FEW_CASES, lines = by_case ? d->n_cases : d->n_rows;
+    int by_case = d->n_cases <= FEW_CASES && d->n_rows <= SVG_COLOURS, lines = by_case ? d->n_cases : d->n_rows;
     double row = by_case ? ROW : 2 * ROW, key_x = LEFT, key_y = TITLE + LINE + 2;
     for (int r = 0; r < d->n_rows; r++) {
         put_key(NULL, &key_x, &key_y, r, d->rows[r].name, 1);
@@ -354,6 +364,33 @@ void svg_dots(struct html *h, const struct svg_dots *d)
         else
             put_method(h, &f, d, i, y);
     }
+    if (!x.any)
+        put_nothing(h, &f);
+    html_add(h, "</svg>\n");
+}
+
+/* ---- two numbers of each case ------------------------------------------------------------------------- */
+
+void svg_scatter(struct html *h, const struct svg_scatter *s)
+{
+    struct extent x = {0}, y = {0};
+    struct frame f = {.left = LEFT, .top = TITLE + LINE, .bottom = HEIGHT - BOTTOM};
+    char name[160];
+    for (int i = 0; i < s->n; i++)
+        if (isfinite(s->x[i]) && isfinite(s->y[i])) {
+            stretch(&x, s->x[i]);
+            stretch(&y, s->y[i]);
+        }
+    svg_axis_fit(&f.x, x.any ? x.lo : 0, x.any ? x.hi : 1, 0);
+    svg_axis_fit(&f.y, y.any ? y.lo : 0, y.any ? y.hi : 1, 0);
+    begin(h, HEIGHT, s->title, s->alone);
+    put_y_axis(h, &f, s->y_name);
+    put_x_axis(h, &f, s->x_name);
+    for (int i = 0; i < s->n; i++)
+        if (isfinite(s->x[i]) && isfinite(s->y[i])) {
+            snprintf(name, sizeof name, "%.60s: %.4g, %.4g", s->names[i], s->x[i], s->y[i]);
+            put_dot(h, 0, at_x(&f, s->x[i]), at_y(&f, s->y[i]), 4, name);
+        }
     if (!x.any)
         put_nothing(h, &f);
     html_add(h, "</svg>\n");

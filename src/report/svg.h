@@ -1,4 +1,4 @@
-/* svg.h - charts as SVG: curves over steps, and values of cases by method.
+/* svg.h - charts as SVG: curves over steps, values of cases by method, one number against another.
  *
  *     title                                       700 x 300 units, as wide as its place
  *     -- name  -- name                            legend, in as many lines as it needs
@@ -27,7 +27,7 @@ struct svg_series {
     const char *name;     /* in the legend; NULL: none, a continuation of another one */
     const double *x, *y;  /* x ascending. Points that are not finite, or beyond 1e30, are gaps */
     int n;
-    int colour;           /* 0 .. SVG_COLOURS - 1 */
+    int colour;           /* 0 ..; from SVG_COLOURS on dashed */
 };
 
 struct svg_mark {
@@ -60,8 +60,18 @@ struct svg_dots {
     int n_rows;
     int alone;
 };
-/* Up to 40 cases: a line a case, with a dot a method. More: a line a method, with a dot a case. */
+/* Up to 40 cases and as many methods as colours: a line a case, with a dot a method. More: a line a method,
+ * with a dot a case. */
 void svg_dots(struct html *h, const struct svg_dots *d);
+
+struct svg_scatter {
+    const char *title, *x_name, *y_name;
+    const char *const *names; /* of the cases */
+    const double *x, *y;      /* not finite: left out */
+    int n;
+    int alone;
+};
+void svg_scatter(struct html *h, const struct svg_scatter *s);
 
 /* What the drawings are made of, for tests. */
 struct svg_axis {

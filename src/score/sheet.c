@@ -21,6 +21,7 @@
 #include "score/letters.h"
 #include "score/picture.h"
 #include "score/select.h"
+#include "score/sheet_int.h"
 
 enum {
     PANE = 232,    /* pixels a side at most */
@@ -58,31 +59,7 @@ static const uint8_t outline_truth[3] = {255, 255, 255}, outline_prediction[3] =
 
 static const uint8_t paper[3] = {18, 19, 22};      /* between panes */
 static const uint8_t ground[3] = {44, 46, 52};     /* inside the volume when there is no scan */
-static const uint8_t ink[3] = {236, 238, 242}, faint[3] = {170, 174, 182};
-
-struct view { /* one plane of the body */
-    const char *name;
-    int across, down, through;   /* voxel axes */
-    int flip_across, flip_down;  /* 1: the index falls to the right, or downwards */
-};
-
-struct scene {
-    const struct sheet *sheet;
-    struct view view[3];
-    int64_t lo[3], hi[3];  /* box of the masks, or of the whole volume */
-    double spacing_mm[3];
-    double pixels_per_mm;
-    double black, white;   /* values of the scan shown as such */
-    double hottest;        /* largest value of the map */
-    int n_slices;
-    int pane_height[3];    /* per view */
-};
-
-struct pane {
-    int x, y, width, height; /* in the picture */
-    int64_t slice;
-    double centre[2];        /* voxel coordinates in the middle, across and down */
-};
+const uint8_t sheet_ink[3] = {236, 238, 242}, sheet_faint[3] = {170, 174, 182};
 
 /* ---- what to show -------------------------------------------------------------------------- */
 
@@ -139,11 +116,11 @@ static void find_scale(struct scene *s)
         whole = fmax(whole, (double)s->sheet->dims[a] * s->spacing_mm[a]);
     }
     double shown = fmin(1.5 * object, whole);
-    s->pixels_per_mm = PANE / shown;
+    s->pixels_per_mm = s->pane / shown;
     for (int i = 0; i < 3; i++) {
         int axis = s->view[i].down;
         double pixels = (double)s->sheet->dims[axis] * s->spacing_mm[axis] * s->pixels_per_mm;
-        s->pane_height[i] = pixels >= PANE ? PANE : pixels < 24 ? 24 : (int)(pixels + 0.5);
+        s->pane_height[i] = pixels >= s->pane ? s->pane : pixels < 24 ? 24 : (int)(pixels + 0.5);
     }
 }
 
@@ -342,17 +319,17 @@ static void draw_pixel(uint8_t rgb[3], const struct scene *s, const struct view 
 }
 
 static void draw_pane(struct picture *out, const struct scene *s, const struct view *v,
-                      const struct pane *p)
+                      const struct pane *p, const char *caption)
 {
-    char caption[48];
     for (int py = 0; py < p->height; py++)
         for (int px = 0; px < p->width; px++) {
             size_t at = (size_t)(p->y + py) * (size_t)out->width + (size_t)(p->x + px);
             (s->sheet->heat ? draw_heat : draw_pixel)(out->rgb + 3 * at, s, v, p, px, py);
         }
-    snprintf(caption, sizeof caption, "%s %lld", v->name, (long long)p->slice);
+    if (!caption)
+        return;
     letters_draw(out, p->x + 5, p->y + 6, 1, paper, caption); /* shadow */
-    letters_draw(out, p->x + 4, p->y + 5, 1, ink, caption);
+    letters_draw(out, p->x + 4, p->y + 5, 1, sheet_ink, caption);
 }
 
 /* ---- the sheet ----------------------------------------------------------------------------- */
@@ -368,16 +345,23 @@ static double pane_centre(const struct scene *s, int axis, int pixels)
     return clamp(middle, half - 0.5, last - half);
 }
 
-static void draw_row(struct picture *out, const struct scene *s, const struct view *v, int y,
-                     int height)
+void sheet_pane(struct picture *out, const struct scene *s, const struct view *v, int x, int y, int64_t slice,
+                const char *caption)
 {
+    struct pane p = {.x = x, .y = y, .width = s->pane, .height = s->pane_height[v - s->view], .slice = slice};
+    p.centre[0] = pane_centre(s, v->across, p.width);
+    p.centre[1] = pane_centre(s, v->down, p.height);
+    draw_pane(out, s, v, &p, caption);
+}
+
+static void draw_row(struct picture *out, const struct scene *s, const struct view *v, int y)
+{
+    char caption[48];
     int64_t lo = s->lo[v->through], extent = s->hi[v->through] - lo;
     for (int i = 0; i < s->n_slices; i++) {
-        struct pane p = {.x = MARGIN + i * (PANE + GAP), .y = y, .width = PANE, .height = height};
-        p.slice = lo + extent * (2 * i + 1) / (2 * s->n_slices);
-        p.centre[0] = pane_centre(s, v->across, p.width);
-        p.centre[1] = pane_centre(s, v->down, p.height);
-        draw_pane(out, s, v, &p);
+        int64_t slice = lo + extent * (2 * i + 1) / (2 * s->n_slices);
+        snprintf(caption, sizeof caption, "%s %lld", v->name, (long long)slice);
+        sheet_pane(out, s, v, MARGIN + i * (PANE + GAP), y, slice, caption);
     }
 }
 
@@ -389,7 +373,7 @@ static uint8_t *pixel_at(struct picture *p, int x, int y)
 static int draw_key(struct picture *out, int right, const uint8_t rgb[3], const char *name)
 {
     int x = right - letters_width(name, 1);
-    letters_draw(out, x, 16, 1, faint, name);
+    letters_draw(out, x, 16, 1, sheet_faint, name);
     x -= 15;
     for (int dy = 0; dy < 9; dy++)
         for (int dx = 0; dx < 9; dx++)
@@ -418,7 +402,7 @@ static int draw_scale(struct picture *out, int right, const char *name, double m
     double colour[3];
     snprintf(text, sizeof text, "%.3g %s", most, name ? name : "");
     int x = right - letters_width(text, 1);
-    letters_draw(out, x, 16, 1, faint, text);
+    letters_draw(out, x, 16, 1, sheet_faint, text);
     x -= LENGTH + 6;
     for (int dx = 0; dx < LENGTH; dx++) {
         heat_colour(colour, dx / (LENGTH - 1.0));
@@ -426,11 +410,11 @@ static int draw_scale(struct picture *out, int right, const char *name, double m
             for (int i = 0; i < 3; i++)
                 pixel_at(out, x + dx, 15 + dy)[i] = (uint8_t)(colour[i] + 0.5);
     }
-    letters_draw(out, x - 10, 16, 1, faint, "0");
+    letters_draw(out, x - 10, 16, 1, sheet_faint, "0");
     return x - 28;
 }
 
-static int draw_keys(struct picture *out, int right, const struct sheet *s)
+int sheet_keys(struct picture *out, int right, const struct sheet *s)
 {
     int has_class[N_COLOURS], confused;
     char name[16];
@@ -455,40 +439,53 @@ static void draw_head(struct picture *out, const struct scene *scene)
         right = s->prediction ? draw_key(out, right, outline_prediction, "prediction") : right;
         right = draw_key(out, right, outline_truth, "truth");
     } else {
-        right = draw_keys(out, right, s);
+        right = sheet_keys(out, right, s);
     }
     if (s->title) {
         int dot = letters_width(s->title, 2) < right - MARGIN ? 2 : 1;
-        letters_draw(out, MARGIN, dot == 2 ? 12 : 16, dot, ink, s->title);
+        letters_draw(out, MARGIN, dot == 2 ? 12 : 16, dot, sheet_ink, s->title);
     }
+}
+
+int sheet_scene(struct scene *out, const struct sheet *sheet, int pane, struct error *e)
+{
+    *out = (struct scene){.sheet = sheet, .pane = pane};
+    for (int a = 0; a < 3; a++) {
+        double mm = sheet->geometry->spacing_mm[a];
+        out->spacing_mm[a] = mm > 0 && isfinite(mm) ? mm : 1;
+    }
+    find_views(out->view, sheet->geometry);
+    find_box(out);
+    find_scale(out);
+    if (sheet->image && find_greys(out, e) < 0)
+        return -1;
+    find_hottest(out);
+    return 0;
+}
+
+void sheet_clear(struct picture *out)
+{
+    for (size_t i = 0; i < (size_t)out->width * (size_t)out->height; i++)
+        memcpy(out->rgb + 3 * i, paper, 3);
 }
 
 int picture_draw_sheet(struct picture *out, const struct sheet *sheet, struct error *e)
 {
-    struct scene s = {.sheet = sheet};
+    struct scene s;
     CHECK(sheet->truth);
+    if (sheet_scene(&s, sheet, PANE, e) < 0)
+        return -1;
     s.n_slices = sheet->n_slices < 1 ? 5 : sheet->n_slices;
     if (s.n_slices > MAX_SLICES)
         s.n_slices = MAX_SLICES;
-    for (int a = 0; a < 3; a++) {
-        double mm = sheet->geometry->spacing_mm[a];
-        s.spacing_mm[a] = mm > 0 && isfinite(mm) ? mm : 1;
-    }
-    find_views(s.view, sheet->geometry);
-    find_box(&s);
-    find_scale(&s);
-    if (sheet->image && find_greys(&s, e) < 0)
-        return -1;
-    find_hottest(&s);
     int height = HEAD + MARGIN + 2 * GAP;
     for (int i = 0; i < 3; i++)
         height += s.pane_height[i];
     if (picture_new(out, 2 * MARGIN + s.n_slices * (PANE + GAP) - GAP, height, e) < 0)
         return -1;
-    for (size_t i = 0; i < (size_t)out->width * (size_t)out->height; i++)
-        memcpy(out->rgb + 3 * i, paper, 3);
+    sheet_clear(out);
     draw_head(out, &s);
     for (int i = 0, y = HEAD; i < 3; y += s.pane_height[i++] + GAP)
-        draw_row(out, &s, &s.view[i], y, s.pane_height[i]);
+        draw_row(out, &s, &s.view[i], y);
     return 0;
 }

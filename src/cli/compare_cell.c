@@ -1,0 +1,346 @@
+/* compare_cell.c - one run of a comparison, in a process of its own: train, predict, score. See compare.h.
+ *
+ *     falx train (resumed, if it was begun) -> each held-out case: mask -> metrics -> RUN/result.json
+ *
+ * Everything goes through the functions of `falx train`, `predict` and `eval`. result.json is written last and
+ * whole: a run without it is not finished, and going on costs at most the prediction once more. Masks stay in
+ * RUN/masks; checkpoints, which nobody needs any longer, go.
+ */
+#include <math.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "cli/bench.h"
+#include "cli/compare.h"
+#include "cli/eval.h"
+#include "cli/predicting.h"
+#include "report/svg.h"
+
+struct cell_run {
+    const struct plan *plan;
+    const struct plan_cell *cell;
+    struct config predict;     /* of `falx predict` for this run; all of it is borrowed */
+    struct case_score *cases;
+    int n_cases;
+    double *ambiguity;         /* (n_cases); NULL: this method has none */
+    double seconds_case;
+    struct metric_options options;
+    char precision[8], processor[96];
+    double parameters;
+};
+
+static void run_done(struct cell_run *r)
+{
+    for (int i = 0; i < r->n_cases; i++)
+        case_score_free(&r->cases[i]);
+    mem_free(r->cases);
+    mem_free(r->ambiguity);
+    memset(r, 0, sizeof *r);
+}
+
+/* "cpu, AMX bf16, 2 threads" without the threads, on which no bit depends. */
+static void describe(struct cell_run *r, const struct device *dev)
+{
+    snprintf(r->precision, sizeof r->precision, "%s", precision_name(dev->precision));
+    snprintf(r->processor, sizeof r->processor, "%s", dev->describe);
+    char *last = strrchr(r->processor, ',');
+    if (last && strstr(last, "thread"))
+        *last = '\0';
+}
+
+/* ---- predicting and scoring ------------------------------------------------------------------------------ */
+
+/* How this comparison predicts: what compare shares with `falx predict`. */
+static void predict_config(struct config *out, const struct plan_cell *cell, const struct config *c, char **run)
+{
+    *out = *c; /* borrows all strings; only args are its own */
+    *run = cell->run;
+    out->verb = VERB_PREDICT;
+    out->args = run;
+    out->n_args = 1;
+}
+
+/* Scores a mask on the grid of its scan. */
+static int score(struct case_score *out, const struct cell_run *r, const struct data_case *k,
+                 const struct volume *mask, struct pool *pool, struct error *e)
+{
+    const struct plan *p = r->plan;
+    struct volume truth = {0};
+    struct volume_request request = config_request(p->c);
+    label_t *want = NULL, *got = NULL;
+    int result = -1;
+    request.report = NULL;
+    if (dataset_load_label(&truth, &p->held, k, &request, e) < 0)
+        return -1;
+    if (memcmp(truth.dims, mask->dims, 3 * sizeof *truth.dims) != 0) {
+        fail(e, ERR_DATA, "L02", "of another shape than its scan");
+        fail_in(e, k->label);
+    } else if (volume_labels(&want, NULL, &truth, e) == 0 && volume_labels(&got, NULL, mask, e) == 0) {
+        result = metrics_measure(out, want, got, truth.dims, truth.geometry.spacing_mm, &r->options, pool, e);
+    }
+    mem_free(want);
+    mem_free(got);
+    volume_free(&truth);
+    return result;
+}
+
+static int predict_case(struct cell_run *r, struct predicting *p, const struct data_case *k, const char *masks,
+                        struct error *e)
+{
+    struct scan_result scan = {0};
+    double start = bench_now();
+    int result = predicting_case(&scan, p, &r->predict, &r->plan->held, k, e);
+    r->seconds_case += bench_now() - start;
+    if (result == 0)
+        result = predicting_write(&scan.label, masks, k->name, "", e);
+    if (result == 0)
+        result = score(&r->cases[r->n_cases], r, k, &scan.label, p->dev->pool, e);
+    if (result == 0)
+        r->cases[r->n_cases++].name = mem_string(e, k->name);
+    scan_result_free(&scan);
+    return result < 0 || !r->cases[r->n_cases - 1].name ? -1 : 0;
+}
+
+static int predict_all(struct cell_run *r, struct error *e)
+{
+    const struct dataset *held = &r->plan->held;
+    struct predicting p = {0};
+    char *masks = path_join(e, r->cell->run, "masks");
+    int result = masks ? io_make_folders(masks, e) : -1;
+    r->cases = mem_alloc(e, (size_t)held->n_cases, sizeof *r->cases);
+    if (result < 0 || !r->cases || predicting_open(&p, &r->predict, 0, e) < 0) {
+        mem_free(masks);
+        return -1;
+    }
+    describe(r, p.dev);
+    r->parameters = (double)p.mask.params->trainable_count;
+    struct progress *line = progress_begin(r->plan->c, "predicting", held->n_cases);
+    for (int i = 0; i < held->n_cases && result == 0; i++) {
+        result = predict_case(r, &p, &held->cases[i], masks, e);
+        progress_at(line, i + 1);
+    }
+    progress_end(line);
+    r->seconds_case /= held->n_cases;
+    predicting_close(&p);
+    mem_free(masks);
+    return result < 0 ? -1 : metrics_align(r->cases, r->n_cases, &r->options, e);
+}
+
+/* One score a case of how unsure the network is. A pass of its own, so that the time of masks is that of
+ * masks; only for networks with a distribution of logits. */
+static int ask_ambiguity(struct cell_run *r, struct error *e)
+{
+    const struct dataset *held = &r->plan->held;
+    struct predicting p = {0};
+    int result = predicting_open(&p, &r->predict, 1, e);
+    if (result == 0 && p.uncertainty.params) {
+        r->ambiguity = mem_alloc(e, (size_t)held->n_cases, sizeof *r->ambiguity);
+        result = r->ambiguity ? 0 : -1;
+        for (int i = 0; i < held->n_cases && result == 0; i++) {
+            struct scan_result scan = {0};
+            result = predicting_case(&scan, &p, &r->predict, held, &held->cases[i], e);
+            r->ambiguity[i] = scan.ambiguity;
+            scan_result_free(&scan);
+        }
+    }
+    predicting_close(&p);
+    return result;
+}
+
+/* ---- what is told ------------------------------------------------------------------------------------------- */
+
+static void fact_to_json(struct js_out *o, struct runs *store, const char *key)
+{
+    struct error ignored;
+    char *text = NULL;
+    double value = NAN;
+    if (!store || runs_fact(&text, store, key, &ignored) < 0 || !text || parse_real(&value, text) < 0)
+        value = NAN;
+    mem_free(text);
+    js_out_real(o, key, value);
+}
+
+static void cost_to_json(struct js_out *o, const struct cell_run *r, struct runs *store)
+{
+    struct error ignored;
+    struct rusage usage;
+    char *device = NULL;
+    double peak = 0;
+    js_out_open(o, "cost", '{');
+    js_out_real(o, "parameters", r->parameters);
+    fact_to_json(o, store, "seconds");
+    fact_to_json(o, store, "steps");
+    fact_to_json(o, store, "planned_bytes");
+    js_out_real(o, "seconds_case", r->seconds_case);
+    if (store && runs_fact(&device, store, "device_peak_bytes", &ignored) == 0 && device)
+        peak = parse_real(&peak, device) < 0 ? 0 : peak;
+    mem_free(device);
+    if (peak == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
+        peak = 1024.0 * (double)usage.ru_maxrss;
+    js_out_real(o, "peak_bytes", peak);
+    js_out_close(o, '}');
+}
+
+/* Steps counted over all phases; thinned for a chart. */
+static void curve_to_json(struct js_out *o, const char *name, const struct runs_curve *c, struct error *e)
+{
+    double x[SVG_MAX_POINTS], y[SVG_MAX_POINTS], start = 0, last = 0;
+    double *step = mem_alloc(e, (size_t)c->n + 1, sizeof *step);
+    if (!step)
+        return;
+    for (int i = 0; i < c->n; i++) {
+        start = i > 0 && c->phase[i] != c->phase[i - 1] ? start + last : start;
+        last = (double)c->step[i];
+        step[i] = start + last;
+    }
+    struct svg_series s = {.x = step, .y = c->value, .n = c->n};
+    int n = svg_thin(x, y, &s);
+    js_out_open(o, name, '{');
+    js_out_reals(o, "step", x, n);
+    js_out_reals(o, "value", y, n);
+    js_out_close(o, '}');
+    mem_free(step);
+}
+
+static void curves_to_json(struct js_out *o, struct runs *store, struct error *e)
+{
+    struct runs_curve c = {0};
+    js_out_open(o, "curves", '{');
+    if (store && runs_curve(&c, store, "loss", e) == 0)
+        curve_to_json(o, "loss", &c, e);
+    runs_curve_free(&c);
+    memset(&c, 0, sizeof c);
+    if (store && runs_validation(&c, store, e) == 0 && c.n > 0)
+        curve_to_json(o, "validation", &c, e);
+    runs_curve_free(&c);
+    js_out_close(o, '}');
+}
+
+static int write_result(const struct plan_cell *cell, struct js_out *o, struct error *e)
+{
+    char *text = NULL;
+    int result = js_out_take(&text, o, e);
+    if (result == 0)
+        result = io_make_folders(cell->run, e);
+    if (result == 0)
+        result = io_write_all(cell->result, 0666, text, strlen(text), e);
+    mem_free(text);
+    return result;
+}
+
+static int tell_result(const struct cell_run *r, struct error *e)
+{
+    const struct plan_cell *cell = r->cell;
+    const struct plan_view *v = &r->plan->views[cell->view];
+    struct checkpoint_facts facts;
+    struct runs *store = NULL;
+    struct js_out o = {0};
+    char *path = path_join(e, cell->run, "metrics.sqlite");
+    if (!path || plan_facts(&facts, r->plan, cell, e) < 0) {
+        mem_free(path);
+        return -1;
+    }
+    if (runs_open_reading(&store, path, e) < 0)
+        store = NULL; /* a run whose store was lost still has its scores */
+    mem_free(path);
+    js_out_open(&o, NULL, '{');
+    js_out_text(&o, "falx", FALX_VERSION);
+    js_out_text(&o, "name", cell->name);
+    js_out_text(&o, "error", NULL);
+    js_out_text(&o, "spec", cell->spec);
+    js_out_int(&o, "seed", cell->seed);
+    js_out_int(&o, "labeled", v->n_labeled);
+    js_out_int(&o, "unlabeled", v->n_unlabeled);
+    js_out_text(&o, "precision_used", r->precision);
+    js_out_text(&o, "processor", r->processor);
+    js_out_open(&o, "settings", '{');
+    for (int i = 0; i < facts.n; i++)
+        js_out_text(&o, facts.fact[i].key + strlen("run."), facts.fact[i].value);
+    js_out_close(&o, '}');
+    cost_to_json(&o, r, store);
+    curves_to_json(&o, store, e);
+    if (r->ambiguity)
+        js_out_reals(&o, "ambiguity", r->ambiguity, r->n_cases);
+    eval_to_json(&o, "scores", r->cases, r->n_cases, &r->options);
+    js_out_close(&o, '}');
+    runs_close(store);
+    return write_result(cell, &o, e);
+}
+
+int compare_cell_failed(const struct plan_cell *cell, const char *why, struct error *e)
+{
+    struct js_out o = {0};
+    js_out_open(&o, NULL, '{');
+    js_out_text(&o, "falx", FALX_VERSION);
+    js_out_text(&o, "name", cell->name);
+    js_out_text(&o, "error", why);
+    js_out_close(&o, '}');
+    return write_result(cell, &o, e);
+}
+
+/* ---- the run -------------------------------------------------------------------------------------------------- */
+
+/* Returns the exit code of training. */
+static int train(const struct plan *p, const struct plan_cell *cell, struct error *e)
+{
+    struct config c;
+    struct pool *pool = NULL;
+    char *begun = path_join(e, cell->run, "run.json");
+    if (!begun || plan_train_config(&c, p, cell, e) < 0) {
+        mem_free(begun);
+        return complain(e);
+    }
+    int result = pool_new(&pool, (int)p->c->threads, e);
+    if (result == 0)
+        result = plan_view_ready(p, &p->views[cell->view], &c, 0, pool, e);
+    pool_free(pool);
+    c.resume = io_exists(begun);
+    mem_free(begun);
+    int code = result < 0 ? complain(e) : verb_train(&c);
+    config_free(&c);
+    return code;
+}
+
+static void remove_checkpoints(const struct plan_cell *cell)
+{
+    static const char *const names[] = {"checkpoint-a.safetensors", "checkpoint-b.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        char *path = path_join(NULL, cell->run, names[i]);
+        if (path)
+            io->unlink(path);
+        mem_free(path);
+    }
+}
+
+int compare_cell(const struct plan *p, const struct plan_cell *cell)
+{
+    struct error e = {.code = ERR_NONE};
+    struct compare_run done;
+    char *run;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* without the plan that started it a run would work for nobody */
+    int found = plan_result(&done, p, cell, cell->result, &e);
+    int finished = found == 1 && !done.error;
+    compare_run_free(&done);
+    if (found < 0 || finished)
+        return found < 0 ? complain(&e) : 0;
+    int code = train(p, cell, &e);
+    if (code)
+        return code;
+    struct cell_run r = {.plan = p, .cell = cell,
+                         .options = {.protocol = (enum metric_protocol)p->c->protocol,
+                                     .nsd_tolerance = p->c->nsd_tolerance}};
+    predict_config(&r.predict, cell, p->c, &run);
+    int result = predict_all(&r, &e);
+    if (result == 0)
+        result = ask_ambiguity(&r, &e);
+    if (result == 0)
+        result = tell_result(&r, &e);
+    if (result == 0)
+        remove_checkpoints(cell);
+    run_done(&r);
+    return result < 0 ? complain(&e) : 0;
+}

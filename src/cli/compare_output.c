@@ -1,0 +1,338 @@
+/* compare_output.c - what a comparison leaves for its readers, from what is finished. See compare.h.
+ *
+ *     result.json of every cell -> struct comparison -> tables, figures/, pictures/, report.html
+ *
+ * Figures and pictures of an earlier state are removed first, so that the folder tells one state only.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "cli/compare.h"
+#include "score/picture.h"
+
+struct output {
+    const struct plan *p;
+    struct compare_run *runs; /* (n_cells) */
+    char *here;               /* (n_cells) 1: has a result */
+    struct comparison all;
+    char about[400];
+};
+
+/* ---- from plan and results to a comparison ------------------------------------------------------------- */
+
+static int read_results(struct output *o, struct error *e)
+{
+    o->runs = mem_alloc(e, (size_t)o->p->n_cells, sizeof *o->runs);
+    o->here = mem_alloc(e, (size_t)o->p->n_cells, 1);
+    if (!o->runs || !o->here)
+        return -1;
+    for (int i = 0; i < o->p->n_cells; i++) {
+        int found = plan_result(&o->runs[i], o->p, &o->p->cells[i], o->p->cells[i].result, e);
+        if (found < 0)
+            return -1;
+        o->here[i] = (char)found;
+    }
+    return 0;
+}
+
+static int fill_line(struct compare_line *to, const struct output *o, const struct plan_line *from,
+                     struct error *e)
+{
+    const struct plan_view *v = &o->p->views[from->view];
+    to->title = from->title;
+    to->method = from->spec;
+    to->labeled = v->n_labeled;
+    to->unlabeled = plan_is_supervised(from->spec) ? 0 : v->n_unlabeled; /* as the literature counts */
+    to->upper_bound = v->n_unlabeled == 0 && plan_is_supervised(from->spec);
+    to->reference = from->reference;
+    to->n_seeds = o->p->n_seeds;
+    to->runs = mem_alloc(e, (size_t)o->p->n_seeds, sizeof *to->runs);
+    for (int s = 0; to->runs && s < to->n_seeds; s++)
+        to->runs[s] = o->here[from->cells[s]] ? &o->runs[from->cells[s]] : NULL;
+    return to->runs ? 0 : -1;
+}
+
+static int fill_tables(struct output *o, struct error *e)
+{
+    struct comparison *c = &o->all;
+    if (!(c->tables = mem_alloc(e, (size_t)o->p->n_tables, sizeof *c->tables)))
+        return -1;
+    for (int t = 0; t < o->p->n_tables; t++) {
+        const struct plan_table *from = &o->p->tables[t];
+        struct compare_table *to = &c->tables[c->n_tables++];
+        to->name = from->name;
+        to->title = from->title;
+        if (!(to->lines = mem_alloc(e, (size_t)from->n_lines + 1, sizeof *to->lines)))
+            return -1;
+        for (; to->n_lines < from->n_lines; to->n_lines++)
+            if (fill_line(&to->lines[to->n_lines], o, &from->lines[to->n_lines], e) < 0)
+                return -1;
+    }
+    return 0;
+}
+
+static void describe(struct output *o)
+{
+    const struct plan *p = o->p;
+    snprintf(o->about, sizeof o->about, "%d case%s to train on, %d held out; %d seed%s; %lld steps a training phase "
+             "unless a method says otherwise.", p->all.n_cases, p->all.n_cases == 1 ? "" : "s", p->held.n_cases,
+             p->n_seeds, p->n_seeds == 1 ? "" : "s", (long long)p->c->set.steps);
+    o->all.title = p->c->title;
+    o->all.version = FALX_VERSION;
+    o->all.about = o->about;
+    o->all.published = p->c->published;
+}
+
+/* ---- pictures ---------------------------------------------------------------------------------------------- */
+
+enum { SHOWN = 3, MAX_COLUMNS = 24 };
+
+/* Masks of a case by all lines of a table that have one label count, and what is written above them. */
+struct case_picture {
+    struct volume image, truth;
+    float *values;
+    label_t *want, *masks[MAX_COLUMNS];
+    const char *names[MAX_COLUMNS];
+    char *notes[MAX_COLUMNS];
+    int n;
+};
+
+static void picture_done(struct case_picture *k)
+{
+    for (int i = 0; i < k->n; i++) {
+        mem_free(k->masks[i]);
+        mem_free(k->notes[i]);
+    }
+    volume_free(&k->image);
+    volume_free(&k->truth);
+    mem_free(k->values);
+    mem_free(k->want);
+}
+
+static int add_mask(struct case_picture *k, const struct output *o, const struct compare_line *l,
+                    const struct compare_run *run, const char *name, struct error *e)
+{
+    struct volume mask = {0};
+    struct volume_request request = config_request(o->p->c);
+    double dice = NAN;
+    char *path = mem_format(e, "%s/runs/%s/masks/%s.nii.gz", o->p->c->output, run->name, name);
+    int result = 0;
+    request.report = NULL;
+    if (!path || !io_exists(path)) { /* a result that came without its masks is not drawn */
+        mem_free(path);
+        return path ? 0 : -1;
+    }
+    for (int i = 0; i < run->scores.n_cases; i++)
+        if (strcmp(run->scores.names[i], name) == 0)
+            dice = run->value[i][0];
+    int at = k->n++;
+    k->names[at] = l->title;
+    k->notes[at] = isfinite(dice) ? mem_format(e, "Dice %.3f", dice) : mem_string(e, "");
+    if (volume_read(&mask, path, &request, e) < 0)
+        result = -1;
+    else if (memcmp(mask.dims, k->truth.dims, 3 * sizeof *mask.dims) != 0)
+        result = fail(e, ERR_DATA, "L02", "%.200s: of another shape than the truth", path);
+    else
+        result = volume_labels(&k->masks[at], NULL, &mask, e);
+    volume_free(&mask);
+    mem_free(path);
+    return result < 0 || !k->notes[at] ? -1 : 0;
+}
+
+static int load_case(struct case_picture *k, const struct output *o, const struct compare_table *t,
+                     int64_t labeled, const struct data_case *c, struct error *e)
+{
+    struct volume_request request = config_request(o->p->c);
+    request.report = NULL;
+    if (dataset_load_image(&k->image, &o->p->held, c, &request, e) < 0 ||
+        dataset_load_label(&k->truth, &o->p->held, c, &request, e) < 0 ||
+        volume_floats(&k->values, &k->image, 0, NAN_ZERO, e) < 0 ||
+        volume_labels(&k->want, NULL, &k->truth, e) < 0)
+        return -1;
+    for (int l = 0; l < t->n_lines && k->n < MAX_COLUMNS; l++) {
+        const struct compare_run *r = NULL;
+        for (int s = 0; s < t->lines[l].n_seeds && !r; s++)
+            r = t->lines[l].runs[s] && !t->lines[l].runs[s]->error ? t->lines[l].runs[s] : NULL;
+        if (r && (labeled < 0 || t->lines[l].labeled == labeled) &&
+            add_mask(k, o, &t->lines[l], r, c->name, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int draw_case(const struct output *o, const struct compare_table *t, int64_t labeled,
+                     const struct data_case *c, const char *folder, struct error *e)
+{
+    struct case_picture k = {.n = 0};
+    struct picture picture = {0};
+    char *path = mem_format(e, "%s/%s.png", folder, c->name);
+    int result = path ? load_case(&k, o, t, labeled, c, e) : -1;
+    if (result == 0 && k.n > 0) {
+        struct columns all = {.dims = {k.truth.dims[0], k.truth.dims[1], k.truth.dims[2]},
+                              .geometry = &k.truth.geometry, .image = k.values, .truth = k.want,
+                              .title = c->name, .n = k.n, .names = k.names,
+                              .notes = (const char *const *)k.notes,
+                              .masks = (const label_t *const *)k.masks};
+        result = picture_draw_columns(&picture, &all, e);
+        if (result == 0)
+            result = io_make_folders(folder, e);
+        if (result == 0)
+            result = picture_write(&picture, path, e);
+    }
+    picture_free(&picture);
+    picture_done(&k);
+    mem_free(path);
+    return result;
+}
+
+/* The best, the middle and the worst case of the line that others are tested against, by Dice. */
+static int choose_cases(int shown[SHOWN], const struct output *o, const struct compare_table *t, int64_t labeled)
+{
+    const struct compare_line *by = NULL;
+    const struct comparison *c = &o->all;
+    int n = 0, order[SHOWN] = {0, 0, 0}, m = 0;
+    for (int l = 0; l < t->n_lines; l++)
+        if (t->lines[l].n_done > 0 && t->lines[l].labeled == labeled && (!by || t->lines[l].reference == l))
+            by = &t->lines[l];
+    for (int i = 0; by && i < c->n_cases; i++)
+        m += isfinite(by->cases[i][0]);
+    order[1] = m / 2;
+    order[2] = m - 1;
+    for (int want = 0; want < SHOWN && m > 0; want++)
+        for (int i = 0; i < c->n_cases; i++) { /* the case with rank order[want] */
+            int rank = 0, again = 0;
+            for (int k = 0; k < c->n_cases; k++)
+                rank += by->cases[k][0] > by->cases[i][0] || (by->cases[k][0] == by->cases[i][0] && k < i);
+            for (int k = 0; k < n; k++)
+                again |= shown[k] == i;
+            if (isfinite(by->cases[i][0]) && rank == order[want] && !again)
+                shown[n++] = i;
+        }
+    return n;
+}
+
+/* A folder a table and number of labels. */
+static int draw_table(const struct output *o, const struct compare_table *t, const char *root, struct error *e)
+{
+    for (int l = 0; l < t->n_lines; l++) {
+        int64_t labeled = t->lines[l].labeled;
+        int shown[SHOWN], first = 1, result = 0;
+        for (int k = 0; k < l; k++)
+            first &= t->lines[k].labeled != labeled;
+        int n = first ? choose_cases(shown, o, t, labeled) : 0;
+        char *folder = mem_format(e, "%s/%s-%lld", root, t->name, (long long)labeled);
+        for (int i = 0; folder && i < n && result == 0; i++)
+            for (int k = 0; k < o->p->held.n_cases && result == 0; k++)
+                if (strcmp(o->p->held.cases[k].name, o->all.cases[shown[i]]) == 0)
+                    result = draw_case(o, t, labeled, &o->p->held.cases[k], folder, e);
+        mem_free(folder);
+        if (!folder || result < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Methods, and of the ablations the parts of AUA, as the paper has them. */
+static int draw_pictures(const struct output *o, const char *root, struct error *e)
+{
+    io_remove_tree(root);
+    for (int t = 0; t < o->all.n_tables; t++)
+        if ((t == 0 || strcmp(o->all.tables[t].name, "parts") == 0) &&
+            draw_table(o, &o->all.tables[t], root, e) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- charts and page --------------------------------------------------------------------------------------- */
+
+static int write_text(struct html *h, const char *path, struct error *e)
+{
+    char *text = NULL;
+    size_t n;
+    int result = html_take(&text, &n, h, e);
+    if (result == 0)
+        result = path ? io_write_all(path, 0666, text, n, e) : -1;
+    mem_free(text);
+    return result;
+}
+
+/* NAME.svg, or NAME-1.svg, NAME-2.svg, ... */
+static int write_charts(const struct comparison *c, const char *folder, struct error *e)
+{
+    io_remove_tree(folder);
+    if (io_make_folders(folder, e) < 0)
+        return -1;
+    for (int k = 0; k < CHART_COUNT; k++)
+        for (int i = 0;; i++) {
+            struct html h = {0};
+            int drawn = compare_draw(&h, c, (enum compare_chart)k, i, 1, e);
+            char *path = mem_format(e, "%s/%s-%d.svg", folder, compare_chart_name((enum compare_chart)k), i + 1);
+            int result = drawn > 0 ? write_text(&h, path, e) : drawn;
+            html_drop(&h);
+            mem_free(path);
+            if (result < 0)
+                return -1;
+            if (drawn == 0)
+                break;
+        }
+    return 0;
+}
+
+static int write_page(const struct output *o, const char *pictures, const char *path, struct error *e)
+{
+    struct report_pictures shown = {0};
+    struct html h = {0};
+    int result = io_is_folder(pictures) ? report_pictures_read(&shown, pictures, e) : 0;
+    if (result == 0)
+        result = compare_page(&h, &o->all, &shown, e);
+    if (result == 0)
+        result = write_text(&h, path, e);
+    html_drop(&h);
+    report_pictures_free(&shown);
+    return result;
+}
+
+static int write_all(struct output *o, struct error *e)
+{
+    const char *dir = o->p->c->output;
+    char *figures = path_join(e, dir, "figures"), *pictures = path_join(e, dir, "pictures");
+    char *page = path_join(e, dir, "report.html");
+    int result = figures && pictures && page ? compare_write_tables(&o->all, dir, e) : -1;
+    if (result == 0)
+        result = write_charts(&o->all, figures, e);
+    if (result == 0)
+        result = draw_pictures(o, pictures, e);
+    if (result == 0)
+        result = write_page(o, pictures, page, e);
+    mem_free(figures);
+    mem_free(pictures);
+    mem_free(page);
+    return result;
+}
+
+static void output_free(struct output *o)
+{
+    compare_done(&o->all);
+    for (int t = 0; t < o->all.n_tables; t++) {
+        for (int l = 0; l < o->all.tables[t].n_lines; l++)
+            mem_free(o->all.tables[t].lines[l].runs);
+        mem_free(o->all.tables[t].lines);
+    }
+    mem_free(o->all.tables);
+    for (int i = 0; o->runs && i < o->p->n_cells; i++)
+        compare_run_free(&o->runs[i]);
+    mem_free(o->runs);
+    mem_free(o->here);
+}
+
+int compare_output(const struct plan *p, struct error *e)
+{
+    struct output o = {.p = p};
+    describe(&o);
+    int result = read_results(&o, e) < 0 || fill_tables(&o, e) < 0 || compare_summarise(&o.all, e) < 0 ? -1 : 0;
+    if (result == 0)
+        result = write_all(&o, e);
+    output_free(&o);
+    return result;
+}

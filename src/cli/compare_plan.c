@@ -1,0 +1,470 @@
+/* compare_plan.c - which runs, and in which tables they stand. See compare.h.
+ *
+ * A variant is written as a spec, NAME[:KEY=VALUE]...: a method or a preset with options of `falx train`
+ * behind it; "unlabeled" is the share of unlabelled cases to use. --methods is a list of specs, and so is every
+ * ablation. A cell is a spec, a view and a seed; tables that need the same cell share its run.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "cli/compare.h"
+#include "cli/options.h"
+#include "cli/train_data.h"
+
+/* ---- ablations of AUA (the paper's, and the switches between paper and released code) -------------------- */
+
+static const struct ablation {
+    const char *name, *title;
+    struct {
+        const char *title, *spec;
+    } line[6];
+    int reference; /* the line that the others are tested against */
+} ablations[] = {
+    {"parts", "Ablation: parts of AUA",
+     {{"supervised", "supervised"}, {"AUA", "aua:stages=1:lambda-c=0"}, {"+ BCL", "aua:stages=1"},
+      {"+ pseudo labels", "aua:lambda-r=0"}, {"+ PCL", "aua"}}, 4},
+    {"lambda-c", "Ablation: weight of the boundary-aware contrast",
+     {{"0.03", "aua:lambda-c=0.03"}, {"0.05", "aua:lambda-c=0.05"}, {"0.07", "aua:lambda-c=0.07"},
+      {"0.09", "aua:lambda-c=0.09"}}, 3},
+    {"unlabeled", "Ablation: unlabelled cases",
+     {{"a quarter", "aua:unlabeled=0.25"}, {"half", "aua:unlabeled=0.5"}, {"all", "aua"}}, 2},
+    {"proto-ckpt", "Ablation: stage-1 weights that stage 2 builds on",
+     {{"half-way", "aua:proto-ckpt=middle"}, {"last step", "aua:proto-ckpt=last"}}, 1},
+    {"bcl-layout", "Ablation: features of the boundary-aware contrast",
+     {{"each voxel's own", "aua:bcl-layout=correct"}, {"scrambled, as released", "aua:bcl-layout=official"}}, 0},
+    {"text", "Ablation: our choices and the paper's text",
+     {{"as configured", "aua"}, {"as the text says", "paper-text"}}, 0},
+};
+enum { N_ABLATIONS = sizeof ablations / sizeof *ablations };
+
+/* ---- lists with commas --------------------------------------------------------------------------------- */
+
+/* The next word of a list into out[cap]; moves *at on, NULL at the end. 0, or -1 if it is empty or too long. */
+static int next_word(char *out, size_t cap, const char **at)
+{
+    size_t n = strcspn(*at, ",");
+    int bad = n == 0 || n >= cap;
+    snprintf(out, cap, "%.*s", (int)(n < cap ? n : 0), *at);
+    *at = (*at)[n] ? *at + n + 1 : NULL;
+    return bad ? -1 : 0;
+}
+
+static int wrong(const char *option, const char *text, const char *allowed, struct error *e)
+{
+    fail(e, ERR_CONFIG, "C02", "\"%.60s\", allowed %s", text, allowed);
+    return fail_in(e, option);
+}
+
+/* "3": that many from --seed on; "1,5,9": these. */
+static int read_seeds(struct plan *p, struct error *e)
+{
+    const char *text = p->c->seeds;
+    int64_t count = 1, value;
+    char word[32];
+    int listed = strchr(text, ',') != NULL;
+    if (!listed && (parse_int(&count, text) < 0 || count < 1 || count > 1000))
+        return wrong("--seeds", text, "a count 1..1000, or seeds with commas", e);
+    for (const char *at = text; listed && (at = strchr(at, ',')); at++)
+        count++;
+    if (!(p->seeds = mem_alloc(e, (size_t)count, sizeof *p->seeds)))
+        return -1;
+    for (const char *at = text; p->n_seeds < count; p->n_seeds++) {
+        if (listed && (next_word(word, sizeof word, &at) < 0 || parse_int(&value, word) < 0 || value < 0))
+            return wrong("--seeds", text, "a count 1..1000, or seeds with commas", e);
+        p->seeds[p->n_seeds] = listed ? value : p->c->set.seed + p->n_seeds;
+    }
+    return 0;
+}
+
+/* ---- cells ------------------------------------------------------------------------------------------------ */
+
+static int add_word(struct plan_cell *cell, char *word, struct error *e)
+{
+    char **more = word ? mem_resize(e, cell->words, (size_t)cell->n_words + 1, sizeof *more) : NULL;
+    if (!more) {
+        mem_free(word);
+        return -1;
+    }
+    cell->words = more;
+    more[cell->n_words++] = word;
+    return 0;
+}
+
+/* Is this option of compare's command line handed on to its trainings as it is? */
+static int is_handed_on(const char *word)
+{
+    static const char *const own[] = {"output", "seed", "cache", "device"}; /* set for each run */
+    const char *name = word + 2;
+    size_t n = strcspn(name, "=");
+    const struct option_row *o = option_find(name, n, VERB_COMPARE);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strlen(own[i]) == n && memcmp(own[i], name, n) == 0)
+            return 0;
+    return o && o->verbs & 1u << VERB_TRAIN && o->verbs & 1u << VERB_COMPARE;
+}
+
+static int unknown_method(const char *word, struct error *e)
+{
+    char allowed[160];
+    int at = snprintf(allowed, sizeof allowed, "presets and");
+    for (int i = 0; methods[i] && at < (int)sizeof allowed - 1; i++)
+        at += snprintf(allowed + at, sizeof allowed - (size_t)at, " %s", methods[i]->name);
+    return wrong("--methods", word, allowed, e);
+}
+
+/* One KEY=VALUE of a spec. */
+static int add_key(struct plan_cell *cell, double *share, const char *spec, const char *word, struct error *e)
+{
+    char option[220];
+    snprintf(option, sizeof option, "--%s", word);
+    if (text_starts_with(word, "unlabeled=")) {
+        if (parse_real(share, strchr(word, '=') + 1) < 0 || !(*share >= 0 && *share <= 1))
+            return wrong("--methods", spec, "unlabeled=0..1", e);
+        return 0;
+    }
+    if (!strchr(word, '=') || !is_handed_on(option))
+        return wrong("--methods", spec, "NAME[:KEY=VALUE]... with keys of train that do not belong to the plan", e);
+    return cell ? add_word(cell, mem_string(e, option), e) : 0;
+}
+
+/* The words of a spec behind those of the command line (cell may be NULL); *share: of the unlabelled cases. */
+static int add_spec(struct plan_cell *cell, double *share, const char *spec, struct error *e)
+{
+    char word[200];
+    size_t n = strcspn(spec, ":");
+    snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : 0), spec);
+    const char *kind = method_find(word) ? "method" : preset_text(word) ? "preset" : NULL;
+    if (!kind)
+        return unknown_method(word, e);
+    if (cell && add_word(cell, mem_format(e, "--%s=%s", kind, word), e) < 0)
+        return -1;
+    *share = 1;
+    for (const char *at = spec + n; *at; at += n) {
+        n = strcspn(++at, ":");
+        snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : 0), at);
+        if (add_key(cell, share, spec, word, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static char *cell_name(const char *spec, const struct plan_view *v, int64_t seed, struct error *e)
+{
+    char *name = mem_format(e, "%s-%s-s%lld", spec, v->name, (long long)seed);
+    for (char *c = name; c && *c; c++)
+        if (*c == ':')
+            *c = '_';
+        else if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._=+-", *c))
+            *c = '-';
+    return name;
+}
+
+int plan_train_config(struct config *out, const struct plan *p, const struct plan_cell *cell, struct error *e)
+{
+    (void)p;
+    if (config_parse(out, VERB_TRAIN, cell->n_words, cell->words, e) == 0)
+        return 0;
+    return fail_in(e, cell->spec);
+}
+
+/* All words of a cell. The data come last, since they depend on what the others mean. */
+static int fill_cell(struct plan_cell *cell, const struct plan *p, struct error *e)
+{
+    const struct config *c = p->c;
+    struct config train;
+    double share;
+    char *data[4] = {NULL};
+    int n = 0;
+    if (add_word(cell, mem_string(e, "train"), e) < 0)
+        return -1;
+    for (int i = 0; i < c->n_given; i++)
+        if (is_handed_on(c->given[i]) && add_word(cell, mem_string(e, c->given[i]), e) < 0)
+            return -1;
+    if (add_spec(cell, &share, cell->spec, e) < 0 ||
+        add_word(cell, mem_format(e, "--seed=%lld", (long long)cell->seed), e) < 0 ||
+        add_word(cell, mem_format(e, "--output=%s", cell->run), e) < 0 ||
+        add_word(cell, mem_format(e, "--device=%s", c->device), e) < 0 ||
+        add_word(cell, mem_format(e, "--threads=%lld", (long long)c->threads), e) < 0 ||
+        add_word(cell, mem_string(e, c->args[0]), e) < 0 || plan_train_config(&train, p, cell, e) < 0)
+        return -1;
+    cell->steps = train_total_steps(&train.set);
+    int result = plan_view_words(data, &n, p, &p->views[cell->view], &train, e);
+    config_free(&train);
+    mem_free(cell->words[--cell->n_words]); /* where the data stood so that the rest could be checked */
+    for (int i = 0; i < n; i++)
+        if (result < 0 || add_word(cell, data[i], e) < 0)
+            result = -1;
+    for (int i = 1; n == 1 && i < cell->n_words; i++) /* prepared labels are mapped already */
+        if (text_starts_with(cell->words[i], "--label-map=")) {
+            mem_free(cell->words[i]);
+            memmove(&cell->words[i], &cell->words[i + 1], (size_t)(--cell->n_words - i) * sizeof *cell->words);
+            i--;
+        }
+    return result;
+}
+
+static int find_cell(int *out, struct plan *p, const char *spec, int view, int64_t seed, struct error *e)
+{
+    for (*out = 0; *out < p->n_cells; (*out)++) {
+        const struct plan_cell *k = &p->cells[*out];
+        if (k->view == view && k->seed == seed && strcmp(k->spec, spec) == 0)
+            return 0;
+    }
+    struct plan_cell *more = mem_resize(e, p->cells, (size_t)p->n_cells + 1, sizeof *more);
+    if (!more)
+        return -1;
+    p->cells = more;
+    struct plan_cell *cell = &more[p->n_cells++];
+    *cell = (struct plan_cell){.view = view, .seed = seed};
+    cell->spec = mem_string(e, spec);
+    cell->name = cell_name(spec, &p->views[view], seed, e);
+    cell->run = cell->name ? mem_format(e, "%s/runs/%s", p->c->output, cell->name) : NULL;
+    cell->result = cell->run ? path_join(e, cell->run, "result.json") : NULL;
+    if (!cell->spec || !cell->result)
+        return -1;
+    return fill_cell(cell, p, e);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------- */
+
+static struct plan_table *add_table(struct plan *p, const char *name, const char *title, struct error *e)
+{
+    struct plan_table *more = mem_resize(e, p->tables, (size_t)p->n_tables + 1, sizeof *more);
+    if (!more)
+        return NULL;
+    p->tables = more;
+    more[p->n_tables] = (struct plan_table){.name = name, .title = title};
+    return &more[p->n_tables++];
+}
+
+int plan_is_supervised(const char *spec)
+{
+    size_t n = strcspn(spec, ":");
+    return n == strlen("supervised") && memcmp(spec, "supervised", n) == 0;
+}
+
+/* A line and its cells; none where there is nothing for a method that needs unlabelled cases. */
+static int add_line(struct plan *p, struct plan_table *t, const char *title, const char *spec, int64_t labels,
+                    struct error *e)
+{
+    double share;
+    int view;
+    if (add_spec(NULL, &share, spec, e) < 0 || plan_view_find(&view, p, labels, share, e) < 0)
+        return -1;
+    if (p->views[view].n_unlabeled == 0 && !plan_is_supervised(spec))
+        return 0;
+    struct plan_line *more = mem_resize(e, t->lines, (size_t)t->n_lines + 1, sizeof *more);
+    if (!more)
+        return -1;
+    t->lines = more;
+    struct plan_line *l = &more[t->n_lines++];
+    *l = (struct plan_line){.view = view, .reference = -1};
+    l->title = mem_string(e, title);
+    l->spec = mem_string(e, spec);
+    l->cells = mem_alloc(e, (size_t)p->n_seeds, sizeof *l->cells);
+    if (!l->title || !l->spec || !l->cells)
+        return -1;
+    for (int s = 0; s < p->n_seeds; s++)
+        if (find_cell(&l->cells[s], p, spec, view, p->seeds[s], e) < 0)
+            return -1;
+    return 0;
+}
+
+/* Lines from `first` on are tested against the one whose spec this is, if it is there. */
+static void set_reference(struct plan_table *t, int first, const char *spec)
+{
+    int reference = -1;
+    for (int l = first; l < t->n_lines; l++)
+        reference = strcmp(t->lines[l].spec, spec) == 0 ? l : reference;
+    for (int l = first; l < t->n_lines; l++)
+        t->lines[l].reference = reference;
+}
+
+static int add_methods(struct plan *p, int64_t labels, struct error *e)
+{
+    struct plan_table *t = &p->tables[0];
+    int first = t->n_lines;
+    char spec[200];
+    if (strcmp(p->c->methods, "all") == 0) {
+        for (int i = 0; methods[i]; i++)
+            if (add_line(p, t, methods[i]->name, methods[i]->name, labels, e) < 0)
+                return -1;
+    } else {
+        for (const char *at = p->c->methods; at;)
+            if (next_word(spec, sizeof spec, &at) < 0)
+                return wrong("--methods", p->c->methods, "names with commas between", e);
+            else if (add_line(p, t, spec, spec, labels, e) < 0)
+                return -1;
+    }
+    set_reference(t, first, p->c->reference);
+    return 0;
+}
+
+static int add_ablation(struct plan *p, const struct ablation *a, const int64_t *labels, int n_labels,
+                        struct error *e)
+{
+    struct plan_table *t = add_table(p, a->name, a->title, e);
+    if (!t)
+        return -1;
+    for (int k = 0; k < n_labels; k++) {
+        int first = t->n_lines;
+        for (int i = 0; i < 6 && a->line[i].spec; i++)
+            if (add_line(p, t, a->line[i].title, a->line[i].spec, labels[k], e) < 0)
+                return -1;
+        set_reference(t, first, a->line[a->reference].spec);
+    }
+    return 0;
+}
+
+static int add_ablations(struct plan *p, const int64_t *labels, int n_labels, struct error *e)
+{
+    char word[32];
+    for (const char *at = p->c->ablation; at;) {
+        int found = 0;
+        if (next_word(word, sizeof word, &at) < 0)
+            word[0] = '\0';
+        for (int i = 0; i < N_ABLATIONS; i++)
+            if (strcmp(word, "all") == 0 || strcmp(word, ablations[i].name) == 0) {
+                found = 1;
+                if (add_ablation(p, &ablations[i], labels, n_labels, e) < 0)
+                    return -1;
+            }
+        if (!found)
+            return wrong("--ablation", word, "parts, lambda-c, unlabeled, proto-ckpt, bcl-layout, text, all", e);
+    }
+    return 0;
+}
+
+int plan_make(struct plan *out, const struct config *c, struct error *e)
+{
+    enum { MOST = 16 };
+    int64_t labels[MOST];
+    char word[32];
+    int n = 0;
+    memset(out, 0, sizeof *out);
+    out->c = c;
+    for (const char *at = c->label_counts; at; n++) {
+        int bad = n == MOST || next_word(word, sizeof word, &at) < 0;
+        if (!bad && strcmp(word, "all") == 0)
+            labels[n] = 0;
+        else if (bad || parse_int(&labels[n], word) < 0 || labels[n] < 1)
+            return wrong("--labels", c->label_counts, "up to 16 counts with commas, and all", e);
+    }
+    if (read_seeds(out, e) < 0 || plan_open_data(out, e) < 0 || !add_table(out, "methods", "Methods", e))
+        return -1;
+    for (int k = 0; k < n; k++)
+        if (add_methods(out, labels[k], e) < 0)
+            return -1;
+    if (out->tables[0].n_lines == 0)
+        return fail(e, ERR_CONFIG, "C03", "nothing to do: no unlabelled case is left, and supervised is not among "
+                    "--methods");
+    return add_ablations(out, labels, n, e);
+}
+
+void plan_free(struct plan *p)
+{
+    for (int i = 0; i < p->n_cells; i++) {
+        struct plan_cell *k = &p->cells[i];
+        for (int w = 0; w < k->n_words; w++)
+            mem_free(k->words[w]);
+        mem_free(k->words);
+        mem_free(k->name);
+        mem_free(k->spec);
+        mem_free(k->run);
+        mem_free(k->result);
+    }
+    for (int i = 0; i < p->n_views; i++) {
+        mem_free(p->views[i].name);
+        mem_free(p->views[i].folder);
+        mem_free(p->views[i].labeled);
+        mem_free(p->views[i].left_out);
+    }
+    for (int t = 0; t < p->n_tables; t++) {
+        for (int l = 0; l < p->tables[t].n_lines; l++) {
+            mem_free(p->tables[t].lines[l].title);
+            mem_free(p->tables[t].lines[l].spec);
+            mem_free(p->tables[t].lines[l].cells);
+        }
+        mem_free(p->tables[t].lines);
+    }
+    for (int i = 0; i < p->n_dropped; i++)
+        mem_free(p->dropped[i]);
+    mem_free(p->dropped);
+    mem_free(p->cells);
+    mem_free(p->views);
+    mem_free(p->tables);
+    mem_free(p->seeds);
+    dataset_free(&p->all);
+    dataset_free(&p->held);
+    memset(p, 0, sizeof *p);
+}
+
+/* ---- does a result belong to its cell? ------------------------------------------------------------------------ */
+
+static uint64_t hash_names(const struct dataset *d, const struct plan_view *v)
+{
+    uint64_t hash = 1;
+    int labeled = 0, unlabeled = 0;
+    for (int i = 0; i < d->n_cases; i++) {
+        int mine = d->cases[i].label && (!v || labeled < v->n_labeled);
+        if (!mine && v && unlabeled++ >= v->n_unlabeled)
+            continue;
+        labeled += mine;
+        hash = hash_bytes(d->cases[i].name, strlen(d->cases[i].name) + (size_t)mine, hash);
+    }
+    return hash;
+}
+
+int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct plan_cell *cell,
+               struct error *e)
+{
+    const struct config *c = p->c;
+    struct config train;
+    memset(out, 0, sizeof *out);
+    if (plan_train_config(&train, p, cell, e) < 0)
+        return -1;
+    facts_settings(out, &train.set);
+    facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));
+    facts_add(out, "tta", "%d", train.tta);
+    config_free(&train);
+    facts_add(out, "protocol", "%d", c->protocol);
+    facts_add(out, "stride", "%lld,%lld,%lld", (long long)c->stride[0], (long long)c->stride[1],
+              (long long)c->stride[2]);
+    facts_add(out, "window", "%d", c->window);
+    facts_add(out, "largest", "%d", c->largest);
+    facts_add(out, "trained_cases", "%016llx",
+              (unsigned long long)hash_names(&p->all, &p->views[cell->view]));
+    facts_add(out, "test_cases", "%016llx", (unsigned long long)hash_names(&p->held, NULL));
+    return 0;
+}
+
+int plan_result(struct compare_run *out, const struct plan *p, const struct plan_cell *cell, const char *path,
+                struct error *e)
+{
+    struct checkpoint_facts want;
+    struct js *json = NULL;
+    int result = -1;
+    memset(out, 0, sizeof *out);
+    if (!io_exists(path))
+        return 0;
+    if (compare_run_read(out, path, e) < 0 || js_read_file(&json, path, e) < 0 ||
+        plan_facts(&want, p, cell, e) < 0)
+        goto out;
+    result = 1;
+    for (int i = 0; i < want.n && !out->error && result == 1; i++) {
+        const char *key = want.fact[i].key + strlen("run.");
+        const char *have = js_text(js_get(js_get(json, "settings"), key));
+        if (have && strcmp(have, want.fact[i].value) == 0)
+            continue;
+        result = fail(e, ERR_BUSY, "K05", "made with %s = %.40s, the plan has %s; choose another -o, or the "
+                      "settings of then", key, have ? have : "nothing", want.fact[i].value);
+        fail_in(e, path);
+    }
+out:
+    js_free(json);
+    if (result < 0)
+        compare_run_free(out);
+    return result;
+}

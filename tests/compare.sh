@@ -1,0 +1,93 @@
+#!/bin/bash
+# falx compare: a plan killed at random instants, with its runs, and started again until it gets to its end leaves
+# the same tables, figures and pictures, byte for byte; a run that fails is told and stops nobody; parts of a plan
+# that were done elsewhere are merged; held-out labels are nowhere in what training saw.
+# usage: compare.sh FALX        FALX_KILLS: how many (6); FALX_KILL_SEED: repeats the instants
+set -u
+falx=$(realpath "$1") work=$(mktemp -d) kills=${FALX_KILLS:-6} RANDOM=${FALX_KILL_SEED:=$$}
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+fail() { echo "FAILED: $* (FALX_KILL_SEED=$FALX_KILL_SEED)"; exit 1; }
+now() { date +%s%3N; }
+
+"$falx" phantom set --cases 6 --labeled 4 --test 3 --size 20 --quiet || exit 1
+tiny="--filters 1 --patch 16 --batch 2 --steps 3 --bcl-cap 100 --checkpoint-every 1"
+plan="--methods supervised,mt,aua --labels 2 --seeds 2 --ablation unlabeled --quiet"
+told="results.md results.csv results.tex cases.csv figures pictures" # all but what a clock measured
+same() { # same A B: all that is told
+    for f in $told; do diff -r "$1/$f" "$2/$f" >/dev/null || fail "$2/$f differs from $1/$f"; done
+}
+
+# ---- undisturbed ------------------------------------------------------------------------------------------------
+start=$(now)
+"$falx" compare set -o whole $tiny $plan || fail 'the undisturbed plan'
+whole_ms=$(($(now) - start))
+[ "$(ls whole/runs | wc -l)" = 10 ] || fail "$(ls whole/runs | wc -l) runs: $(ls whole/runs)"
+for f in $told cost.md cost.csv cost.tex report.html; do [ -e whole/$f ] || fail "no $f"; done
+[ "$(grep -c '^| ' whole/results.md)" = 8 ] || fail 'lines of the tables' # two heads, three methods, three shares
+grep -q 'http' whole/report.html && fail 'the page leads outside'
+[ -z "$(find whole/runs -name 'checkpoint*')" ] || fail 'checkpoints are left'
+[ "$(ls whole/runs/aua-L2-s1337/masks | wc -l)" = 3 ] || fail 'masks of the held-out cases'
+for name in $(cat set/test.list); do
+    [ -z "$(find whole/views -name "$name*")" ] || fail "$name was held out and lies in $(find whole/views -name "$name*")"
+done
+[ "$(ls whole/views/L2/auto/labels | wc -l)" = 2 ] || fail 'hidden labels were prepared'
+cp -r whole again
+"$falx" compare set -o again $tiny $plan || fail 'a finished plan'
+diff -r whole again >/dev/null || fail "a finished plan, started again: $(diff -rq whole again | head -3)"
+"$falx" compare set -o two $tiny $plan --jobs 2 || fail 'two at a time'
+same whole two
+
+# ---- killed -----------------------------------------------------------------------------------------------------
+hit=0 code=137
+while [ $code != 0 ]; do
+    "$falx" compare set -o part $tiny $plan >out 2>err & pid=$!
+    if [ $hit -lt "$kills" ]; then
+        ms=$(((RANDOM * 32768 + RANDOM) % (whole_ms / 4 + 1)))
+        sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
+        if [ $((hit % 3)) = 2 ]; then kill -TERM $pid; else kill -9 $pid; fi 2>/dev/null
+    fi
+    wait $pid 2>/dev/null
+    code=$?
+    [ $code = 137 ] || [ $code = 10 ] || [ $code = 143 ] || [ $code = 0 ] || fail "exit $code: $(cat err)"
+    hit=$((hit + (code != 0)))
+done
+same whole part
+[ -z "$(find part -name '.falx-*' -o -name running)" ] || fail "left behind: $(find part -name '.falx-*' -o -name running)"
+
+# ---- a run that fails, and others that do not ---------------------------------------------------------------------
+"$falx" compare set -o failing $tiny --methods supervised,supervised:patch=1024:batch=64,mt --labels 2 --reference mt \
+    >out 2>err
+code=$?
+[ $code = 5 ] || fail "a run without memory: exit $code, $(cat err)"
+grep -q 'supervised_patch=1024_batch=64-L2-s1337 failed: .*\[P17\]' err || fail "not told: $(cat err)"
+grep -q 'MiB.*\[P17\]' failing/results.md && grep -q 'P17' failing/report.html || fail 'the failure is not in the tables'
+grep -q '^| mt | 2/4 | 1 | [0-9*]' failing/results.md || fail 'the plan stopped there'
+grep -q '^| supervised:patch=1024:batch=64 | 2/0 | 0 of 1 | –' failing/results.md || fail "$(cat failing/results.md)"
+
+# ---- other settings, other machines ---------------------------------------------------------------------------------
+"$falx" compare set -o whole $tiny $plan --lr 0.5 >out 2>err
+code=$?
+[ $code = 9 ] && grep -q 'made with lr = .*\[K05\]' err || fail "other settings: exit $code, $(cat err)"
+for i in 1 2; do
+    "$falx" compare set -o machine$i $tiny $plan --part $i/2 || fail "part $i"
+    [ "$(find machine$i -name result.json | wc -l)" = 5 ] || fail "part $i did $(find machine$i -name result.json | wc -l)"
+    grep -q 'not finished yet' machine$i/results.md || fail "part $i does not tell what is missing"
+done
+"$falx" compare set -o merged $tiny $plan --merge machine1,machine2 --tables || fail 'merging'
+same whole merged
+cp -r machine2/runs/* machine1/runs/
+"$falx" compare set -o machine1 $tiny $plan --tables || fail 'copied runs'
+same whole machine1
+
+# ---- held-out cases of other kinds ------------------------------------------------------------------------------------
+printf 'phantom_0003\nphantom_0004\n' >held.list
+"$falx" compare set -o listed $tiny --methods supervised --labels 1,all --test held.list --quiet || fail '--test LIST'
+grep -q '^| supervised | 1/0 ' listed/results.md && grep -q '^| supervised | 2/0 ' listed/results.md || fail 'labels'
+[ "$(cut -d, -f5 listed/cases.csv | sort -u | tr '\n' ' ')" = 'case phantom_0003 phantom_0004 ' ] || fail 'cases'
+"$falx" phantom other --cases 2 --labeled 2 --test 0 --size 20 --seed 5 --quiet
+"$falx" compare set -o other-test $tiny --methods supervised --labels 2 --test other --quiet || fail '--test FOLDER'
+"$falx" prepare set -o ready --quiet && "$falx" compare ready -o from-ready $tiny --methods aua --labels 2 --quiet ||
+    fail 'a prepared set'
+[ -z "$(find from-ready/views -name '*.nii.gz')" ] || fail 'prepared twice'
+echo "a plan of 10 runs, $hit times killed: tables, figures and pictures identical; failing, merged, listed: fine"
