@@ -428,12 +428,12 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     facts_settings(out, &train.set);
     facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));
     facts_add(out, "tta", "%d", train.tta);
+    facts_add(out, "largest", "%d", train.largest);
     config_free(&train);
     facts_add(out, "protocol", "%d", c->protocol);
     facts_add(out, "stride", "%lld,%lld,%lld", (long long)c->stride[0], (long long)c->stride[1],
               (long long)c->stride[2]);
     facts_add(out, "window", "%d", c->window);
-    facts_add(out, "largest", "%d", c->largest);
     facts_add(out, "trained_cases", "%016llx",
               (unsigned long long)hash_names(&p->all, &p->views[cell->view]));
     facts_add(out, "test_cases", "%016llx", (unsigned long long)hash_names(&p->held, NULL));

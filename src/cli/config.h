@@ -73,8 +73,8 @@ struct config {
     /* predict and pseudo */
     char *input;       /* -i */
     char *model;       /* final|best|stage1|FILE */
-    int uncertainty, prob, largest;
-    int tta;           /* 1, 0, or -1: as the run was trained to */
+    int uncertainty, prob;
+    int tta, largest;  /* 1, 0, or -1: as the run was trained to */
     int window;        /* enum window_weight: even|gaussian */
     int64_t stride[3]; /* 0 = half of the patch */
     int64_t samples;

@@ -314,8 +314,8 @@ const struct option_row options[] = {
      .verbs = PREDICT | PSEUDO | COMPARE, .traits = OPTION_AUTO, .value = "auto", .min = 2, .max = 16,
      .multiple = 2, .meta = "N", .help = "logit samples of the uncertainty; auto is 16"},
     {.name = "largest", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(largest),
-     .verbs = PREDICT | PSEUDO | COMPARE, .value = "false",
-     .help = "keep only the largest component of every class"},
+     .verbs = TRAIN | PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto",
+     .help = "keep only the largest component of every class; with train, the run's default"},
     {.name = "part", .kind = OPTION_TEXT, .group = GROUP_PREDICT, .offset = AT(part),
      .verbs = PREDICT, .meta = "I/N", .help = "only every N-th scan, from the I-th (1..N)"},
 

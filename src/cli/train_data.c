@@ -289,6 +289,7 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     snprintf(f->method, sizeof f->method, "%s", c->set.method);
     f->mirrors = train_mirrors(&c->set);
     f->tta = c->tta == 1;
+    f->largest = c->largest == 1;
     out->hash = hash_store(&out->val, hash_store(&out->store, 1));
     result = copy_names(f, &d, e);
 out:

@@ -23,6 +23,7 @@ void run_facts_to_json(struct js_out *o, const struct run_facts *f)
             js_out_int(o, NULL, a);
     js_out_close(o, ']');
     js_out_bool(o, "mirrored_masks", f->tta);
+    js_out_bool(o, "largest_component", f->largest);
     if (f->class_names) {
         js_out_open(o, "class_names", '[');
         for (int i = 0; i < f->classes; i++)
@@ -59,6 +60,7 @@ static int read_mirrors(struct run_facts *f, const struct js *json, struct error
 {
     const struct js *axes = js_get(json, "mirrored_axes");
     js_is_bool(&f->tta, js_get(json, "mirrored_masks"));
+    js_is_bool(&f->largest, js_get(json, "largest_component"));
     f->mirrors = axes ? 0 : 7; /* the first run folders did not tell */
     for (int i = 0; i < js_count(axes); i++) {
         int axis = 0;
@@ -141,6 +143,11 @@ void run_facts_free(struct run_facts *f)
 int run_mirrors(const struct run_facts *f, int wanted)
 {
     return (wanted < 0 ? f->tta : wanted) ? f->mirrors : 0;
+}
+
+int run_largest(const struct run_facts *f, int wanted)
+{
+    return wanted < 0 ? f->largest : wanted;
 }
 
 int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,
