@@ -1,6 +1,6 @@
 /* test_statistics.c - the tests over cases against SciPy 1.10, and against counting by hand.
  *
- * Figures in comments name the call that gave them; the series are formulas, so that both sides can make them.
+ * Figures in comments name the call that gave them; series are formulas, so that both sides can make them.
  */
 #include <math.h>
 

@@ -75,7 +75,7 @@ int plan_make(struct plan *out, const struct config *c, struct error *e);
 void plan_free(struct plan *p); /* zeroed ones are fine */
 int plan_is_supervised(const char *spec); /* 1: learns from labels alone */
 /* The configuration of a cell's training; borrows the cell's words. */
-int plan_train_config(struct config *out, const struct plan *p, const struct plan_cell *cell, struct error *e);
+int plan_train_config(struct config *out, const struct plan_cell *cell, struct error *e);
 /* What a result must agree on to belong to the cell: settings, data, protocol. */
 int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct plan_cell *cell,
                struct error *e);

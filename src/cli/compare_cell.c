@@ -2,14 +2,14 @@
  *
  *     falx train (resumed, if it was begun) -> each held-out case: mask -> metrics -> RUN/result.json
  *
- * Everything goes through the functions of `falx train`, `predict` and `eval`. result.json is written last and
- * whole: a run without it is not finished, and going on costs at most the prediction once more. Masks stay in
- * RUN/masks; checkpoints, which nobody needs any longer, go.
+ * Everything goes through the functions of `falx train`, `predict` and `eval`. result.json is written last
+ * and whole: a run without it is not finished, and going on costs at most the prediction once more. Masks
+ * stay in RUN/masks; checkpoints, which nobody needs any longer, go.
  */
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include "base/io.h"
@@ -52,10 +52,11 @@ static void describe(struct cell_run *r, const struct device *dev)
         *last = '\0';
 }
 
-/* ---- predicting and scoring ------------------------------------------------------------------------------ */
+/* ---- predicting and scoring ------------------------------------------------------------------------ */
 
 /* How this comparison predicts: what compare shares with `falx predict`. */
-static void predict_config(struct config *out, const struct plan_cell *cell, const struct config *c, char **run)
+static void predict_config(struct config *out, const struct plan_cell *cell, const struct config *c,
+                           char **run)
 {
     *out = *c; /* borrows all strings; only args are its own */
     *run = cell->run;
@@ -88,8 +89,8 @@ static int score(struct case_score *out, const struct cell_run *r, const struct 
     return result;
 }
 
-static int predict_case(struct cell_run *r, struct predicting *p, const struct data_case *k, const char *masks,
-                        struct error *e)
+static int predict_case(struct cell_run *r, struct predicting *p, const struct data_case *k,
+                        const char *masks, struct error *e)
 {
     struct scan_result scan = {0};
     double start = bench_now();
@@ -151,7 +152,7 @@ static int ask_ambiguity(struct cell_run *r, struct error *e)
     return result;
 }
 
-/* ---- what is told ------------------------------------------------------------------------------------------- */
+/* ---- what is told ---------------------------------------------------------------------------------- */
 
 static void fact_to_json(struct js_out *o, struct runs *store, const char *key)
 {
@@ -185,38 +186,62 @@ static void cost_to_json(struct js_out *o, const struct cell_run *r, struct runs
     js_out_close(o, '}');
 }
 
-/* Steps counted over all phases; thinned for a chart. */
-static void curve_to_json(struct js_out *o, const char *name, const struct runs_curve *c, struct error *e)
+/* Where each phase begins if steps are counted over all of them. */
+static void find_starts(double start[REPORT_PHASES + 1], const struct runs_curve *c)
 {
-    double x[SVG_MAX_POINTS], y[SVG_MAX_POINTS], start = 0, last = 0;
-    double *step = mem_alloc(e, (size_t)c->n + 1, sizeof *step);
-    if (!step)
-        return;
-    for (int i = 0; i < c->n; i++) {
-        start = i > 0 && c->phase[i] != c->phase[i - 1] ? start + last : start;
-        last = (double)c->step[i];
-        step[i] = start + last;
+    double length[REPORT_PHASES] = {0};
+    for (int i = 0; i < c->n; i++)
+        if (c->phase[i] >= 0 && c->phase[i] < REPORT_PHASES)
+            length[c->phase[i]] = fmax(length[c->phase[i]], (double)c->step[i]);
+    start[0] = 0;
+    for (int i = 0; i < REPORT_PHASES; i++)
+        start[i + 1] = start[i] + length[i];
+}
+
+/* What a curve has in one phase, thinned for a chart; nothing if it is zero throughout. */
+static void phase_to_json(struct js_out *o, const struct runs_curve *c, int phase, double start, double *step)
+{
+    double x[SVG_MAX_POINTS], y[SVG_MAX_POINTS];
+    int first = 0, n = 0, told = 0;
+    while (first < c->n && c->phase[first] != phase)
+        first++;
+    for (; first + n < c->n && c->phase[first + n] == phase; n++) {
+        step[n] = start + (double)c->step[first + n];
+        told |= c->value[first + n] != 0;
     }
-    struct svg_series s = {.x = step, .y = c->value, .n = c->n};
-    int n = svg_thin(x, y, &s);
-    js_out_open(o, name, '{');
+    if (!told)
+        return;
+    struct svg_series s = {.x = step, .y = c->value + first, .n = n};
+    n = svg_thin(x, y, &s);
+    js_out_open(o, NULL, '{');
     js_out_reals(o, "step", x, n);
     js_out_reals(o, "value", y, n);
     js_out_close(o, '}');
+}
+
+static void curve_to_json(struct js_out *o, const char *name, const struct runs_curve *c, const double *start,
+                          struct error *e)
+{
+    double *step = mem_alloc(e, (size_t)c->n + 1, sizeof *step);
+    js_out_open(o, name, '[');
+    for (int phase = 0; step && phase < REPORT_PHASES; phase++)
+        phase_to_json(o, c, phase, start[phase], step);
+    js_out_close(o, ']');
     mem_free(step);
 }
 
 static void curves_to_json(struct js_out *o, struct runs *store, struct error *e)
 {
-    struct runs_curve c = {0};
+    struct runs_curve loss = {0}, validation = {0};
+    double start[REPORT_PHASES + 1];
     js_out_open(o, "curves", '{');
-    if (store && runs_curve(&c, store, "loss", e) == 0)
-        curve_to_json(o, "loss", &c, e);
-    runs_curve_free(&c);
-    memset(&c, 0, sizeof c);
-    if (store && runs_validation(&c, store, e) == 0 && c.n > 0)
-        curve_to_json(o, "validation", &c, e);
-    runs_curve_free(&c);
+    if (store && runs_curve(&loss, store, "loss", e) == 0 && runs_validation(&validation, store, e) == 0) {
+        find_starts(start, &loss);
+        curve_to_json(o, "loss", &loss, start, e);
+        curve_to_json(o, "validation", &validation, start, e);
+    }
+    runs_curve_free(&loss);
+    runs_curve_free(&validation);
     js_out_close(o, '}');
 }
 
@@ -282,7 +307,7 @@ int compare_cell_failed(const struct plan_cell *cell, const char *why, struct er
     return write_result(cell, &o, e);
 }
 
-/* ---- the run -------------------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------------- */
 
 /* Returns the exit code of training. */
 static int train(const struct plan *p, const struct plan_cell *cell, struct error *e)
@@ -290,7 +315,7 @@ static int train(const struct plan *p, const struct plan_cell *cell, struct erro
     struct config c;
     struct pool *pool = NULL;
     char *begun = path_join(e, cell->run, "run.json");
-    if (!begun || plan_train_config(&c, p, cell, e) < 0) {
+    if (!begun || plan_train_config(&c, cell, e) < 0) {
         mem_free(begun);
         return complain(e);
     }

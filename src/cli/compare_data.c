@@ -20,7 +20,7 @@ static struct dataset_options data_options(const struct config *c)
                                     .geometry_tolerance_mm = c->geometry_tolerance_mm};
 }
 
-/* ---- held-out cases ------------------------------------------------------------------------------------ */
+/* ---- held-out cases -------------------------------------------------------------------------------- */
 
 static int is_labeled(const struct data_case *k)
 {
@@ -39,11 +39,11 @@ static int mark_last(char *mark, const struct dataset *d, int64_t wanted, struct
 /* Names of a file, one a line; each must be a case with a label. */
 static int mark_listed(char *mark, const struct dataset *d, const char *path, struct error *e)
 {
-    char *text, *save;
+    char *text, *save, *name;
     int n = 0, result = 0;
     if (io_read_text(&text, NULL, path, 1 << 24, e) < 0)
         return -1;
-    for (char *name = strtok_r(text, "\r\n", &save); name && result == 0; name = strtok_r(NULL, "\r\n", &save)) {
+    for (char *from = text; result == 0 && (name = strtok_r(from, "\r\n", &save)) != NULL; from = NULL) {
         int i = 0;
         while (i < d->n_cases && !(d->cases[i].label && strcmp(d->cases[i].name, name) == 0))
             i++;
@@ -63,8 +63,10 @@ static int mark_own_test(char *mark, const struct dataset *d, struct error *e)
     int n = 0;
     for (int i = 0; i < d->n_cases; i++)
         n += mark[i] = d->cases[i].split == SPLIT_TEST && d->cases[i].label;
-    return n > 0 ? 0 : fail(e, ERR_CONFIG, "C03", "this data set has no test cases with labels; --test N holds "
-                            "out its last N labelled cases");
+    if (n == 0)
+        return fail(e, ERR_CONFIG, "C03", "this data set has no test cases with labels; --test N holds out "
+                    "its last N labelled cases");
+    return 0;
 }
 
 static int choose_held_out(char *mark, const struct plan *p, struct error *e)
@@ -122,7 +124,8 @@ int plan_open_data(struct plan *p, struct error *e)
     struct dataset_options o = data_options(p->c);
     const char *test = p->c->held_out;
     int64_t number;
-    int elsewhere = test && parse_int(&number, test) < 0 && (io_is_folder(test) || text_ends_with(test, ".json"));
+    int elsewhere = test && parse_int(&number, test) < 0 &&
+                    (io_is_folder(test) || text_ends_with(test, ".json"));
     o.report = console_report(p->c);
     if (dataset_open(&p->all, p->c->args[0], &o, e) < 0)
         return -1;
@@ -141,7 +144,7 @@ out:
     return result;
 }
 
-/* ---- views ----------------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------------- */
 
 static int count_view(struct plan_view *v, const struct plan *p, struct error *e)
 {
@@ -151,8 +154,8 @@ static int count_view(struct plan_view *v, const struct plan *p, struct error *e
     if (have == 0)
         return fail(e, ERR_CONFIG, "C03", "no case with a label is left to learn from: all are held out");
     if (v->labels > have) {
-        fail(e, ERR_CONFIG, "C03", "%lld, but %d case%s that %s not held out %s a label", (long long)v->labels, have,
-             have == 1 ? "" : "s", have == 1 ? "is" : "are", have == 1 ? "has" : "have");
+        fail(e, ERR_CONFIG, "C03", "%lld, but %d labelled case%s not held out", (long long)v->labels, have,
+             have == 1 ? " is" : "s are");
         return fail_in(e, "--labels");
     }
     v->n_labeled = v->labels ? (int)v->labels : have;

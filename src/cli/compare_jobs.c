@@ -1,8 +1,8 @@
 /* compare_jobs.c - the queue of a comparison: a process for every run, a few at a time. See compare.h.
  *
- * Each run is `falx compare ... --cell NAME`: whatever happens to it, a refusal, a crash, a lost device, is told in
- * its result and the plan goes on. What it says goes to logs/NAME.txt; how far it is, is read from its log.txt.
- * A signal is passed on to all runs, which save and end, and the same command goes on later.
+ * Each run is `falx compare ... --cell NAME`: whatever happens to it, a refusal, a crash, a lost device, is
+ * told in its result and the plan goes on. What it says goes to logs/NAME.txt; how far it is, is read from
+ * its log.txt. A signal is passed on to all runs, which save and end, and the same command goes on later.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ struct queue {
     struct progress *line;
 };
 
-/* ---- starting a run ----------------------------------------------------------------------------------------- */
+/* ---- starting a run -------------------------------------------------------------------------------- */
 
 static int spawn(pid_t *pid, const char *program, char **argv, const char *log)
 {
@@ -120,7 +120,7 @@ static int start(struct queue *q, struct job *j, struct error *e)
     return result;
 }
 
-/* ---- how far, and how it ended --------------------------------------------------------------------------------- */
+/* ---- how far, and how it ended --------------------------------------------------------------------- */
 
 /* The last `cap` - 1 bytes of a file, or "". */
 static void read_tail(char *out, size_t cap, const char *path)
@@ -139,7 +139,7 @@ static void read_tail(char *out, size_t cap, const char *path)
 }
 
 /* Steps of a run from the last line of its log.txt, "PHASE done/all ...". */
-static int64_t steps_of(const struct plan *p, const struct plan_cell *cell)
+static int64_t steps_of(const struct plan_cell *cell)
 {
     char tail[2000], phase[32];
     long long done, all;
@@ -152,7 +152,7 @@ static int64_t steps_of(const struct plan *p, const struct plan_cell *cell)
     size_t n = strlen(tail);
     while (n && tail[n - 1] != '\n')
         n--;
-    if (n == 0 || plan_train_config(&train, p, cell, &ignored) < 0)
+    if (n == 0 || plan_train_config(&train, cell, &ignored) < 0)
         return 0;
     tail[n - 1] = '\0';
     const char *last = strrchr(tail, '\n');
@@ -172,7 +172,7 @@ static void show_progress(struct queue *q)
     q->looked = bench_now();
     for (int i = 0; i < q->n_jobs; i++)
         if (q->jobs[i].pid) {
-            q->jobs[i].steps = steps_of(q->p, &q->p->cells[q->jobs[i].cell]);
+            q->jobs[i].steps = steps_of(&q->p->cells[q->jobs[i].cell]);
             running += q->jobs[i].steps;
         }
     progress_at(q->line, q->done + running);
@@ -201,8 +201,9 @@ static int tell_finished(struct queue *q, const struct plan_cell *cell, struct e
     struct compare_run r;
     if (plan_result(&r, q->p, cell, cell->result, e) != 1)
         return -1;
-    report_line(console_report(q->p->c), REPORT_NOTE, NULL, NULL, "run %d of %d, %s: Dice %.2f %%, trained in %.0f s",
-                q->n_done, q->n_all, cell->name, 100 * r.scores.mean[0], r.cost.seconds);
+    report_line(console_report(q->p->c), REPORT_NOTE, NULL, NULL,
+                "run %d of %d, %s: Dice %.2f %%, trained in %.0f s", q->n_done, q->n_all, cell->name,
+                100 * r.scores.mean[0], r.cost.seconds);
     compare_run_free(&r);
     return 0;
 }
@@ -220,7 +221,8 @@ static int finish(struct queue *q, struct job *j, int status, struct error *e)
         return 0;
     }
     reason(why, q, cell, status);
-    if (code == ERR_BUSY && strstr(why, "[P08]") && ++j->tries < BUSY_TRIES) { /* a plan that was just killed */
+    if (code == ERR_BUSY && strstr(why, "[P08]") && ++j->tries < BUSY_TRIES) {
+        /* the run of a plan that was killed a moment ago */
         nanosleep(&nap, NULL);
         return start(q, j, e);
     }
@@ -229,12 +231,12 @@ static int finish(struct queue *q, struct job *j, int status, struct error *e)
     if (code == 0)
         return tell_finished(q, cell, e);
     q->code = q->code ? q->code : code;
-    report_line(console_report(q->p->c), REPORT_WARNING, NULL, NULL, "run %d of %d, %s failed: %s", q->n_done, q->n_all,
-                cell->name, why);
+    report_line(console_report(q->p->c), REPORT_WARNING, NULL, NULL, "run %d of %d, %s failed: %s", q->n_done,
+                q->n_all, cell->name, why);
     return compare_cell_failed(cell, why, e);
 }
 
-/* ---- the queue ------------------------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------------- */
 
 static int read_devices(struct queue *q, struct error *e)
 {
@@ -260,8 +262,7 @@ static int read_part(int64_t *i, int64_t *n, const char *part, struct error *e)
     if (!part)
         return 0;
     snprintf(first, sizeof first, "%.*s", (int)(slash < 15 ? slash : 15), part);
-    if (part[slash] && parse_int(i, first) == 0 && parse_int(n, part + slash + 1) == 0 && *n >= 1 && *i >= 1 &&
-        *i <= *n)
+    if (part[slash] && parse_int(i, first) == 0 && parse_int(n, part + slash + 1) == 0 && *i >= 1 && *i <= *n)
         return 0;
     fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed I/N with I in 1..N", part);
     return fail_in(e, "--part");
@@ -295,7 +296,7 @@ static int prepare_views(struct queue *q, struct error *e)
     for (int i = 0; i < q->p->n_cells && result == 0; i++) {
         struct config train;
         int seen = 0;
-        if (!q->wanted[i] || (result = plan_train_config(&train, q->p, &q->p->cells[i], e)) < 0)
+        if (!q->wanted[i] || (result = plan_train_config(&train, &q->p->cells[i], e)) < 0)
             continue;
         for (int k = 0; k < i && !seen; k++) /* same view, same place of its scans: the last words */
             seen = q->wanted[k] && q->p->cells[k].view == q->p->cells[i].view &&
@@ -386,8 +387,9 @@ int compare_jobs(int *code, struct plan *p, struct error *e)
     if (result < 0 || q.n_all == 0 || (result = prepare_views(&q, e)) < 0 ||
         (result = child_find_self(&q.self, e)) < 0)
         goto out;
-    report_line(console_report(p->c), REPORT_NOTE, NULL, NULL, "%d of %d runs to do, %d case%s to score, %d at a time",
-                q.n_all, p->n_cells, p->held.n_cases, p->held.n_cases == 1 ? "" : "s", q.n_jobs);
+    report_line(console_report(p->c), REPORT_NOTE, NULL, NULL,
+                "%d of %d runs to do, %d case%s to score, %d at a time", q.n_all, p->n_cells,
+                p->held.n_cases, p->held.n_cases == 1 ? "" : "s", q.n_jobs);
     stop_polling(1);
     q.line = progress_begin(p->c, "compare", q.total);
     result = run_queue(&q, e);

@@ -49,7 +49,8 @@ static int take(const struct plan *p, const struct plan_cell *cell, const char *
 {
     struct compare_run r;
     char *result = mem_format(e, "%s/runs/%s/result.json", folder, cell->name);
-    char *from = mem_format(e, "%s/runs/%s/masks", folder, cell->name), *to = path_join(e, cell->run, "masks");
+    char *from = mem_format(e, "%s/runs/%s/masks", folder, cell->name);
+    char *to = path_join(e, cell->run, "masks");
     int found = result && from && to ? plan_result(&r, p, cell, result, e) : -1;
     if (found == 1) {
         found = r.error ? 0 : 1;

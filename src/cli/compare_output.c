@@ -19,7 +19,7 @@ struct output {
     char about[400];
 };
 
-/* ---- from plan and results to a comparison ------------------------------------------------------------- */
+/* ---- from plan and results to a comparison --------------------------------------------------------- */
 
 static int read_results(struct output *o, struct error *e)
 {
@@ -75,16 +75,17 @@ static int fill_tables(struct output *o, struct error *e)
 static void describe(struct output *o)
 {
     const struct plan *p = o->p;
-    snprintf(o->about, sizeof o->about, "%d case%s to train on, %d held out; %d seed%s; %lld steps a training phase "
-             "unless a method says otherwise.", p->all.n_cases, p->all.n_cases == 1 ? "" : "s", p->held.n_cases,
-             p->n_seeds, p->n_seeds == 1 ? "" : "s", (long long)p->c->set.steps);
+    snprintf(o->about, sizeof o->about,
+             "%d case%s to train on, %d held out; %d seed%s; %lld steps a training phase unless a method "
+             "says otherwise.", p->all.n_cases, p->all.n_cases == 1 ? "" : "s", p->held.n_cases, p->n_seeds,
+             p->n_seeds == 1 ? "" : "s", (long long)p->c->set.steps);
     o->all.title = p->c->title;
     o->all.version = FALX_VERSION;
     o->all.about = o->about;
     o->all.published = p->c->published;
 }
 
-/* ---- pictures ---------------------------------------------------------------------------------------------- */
+/* ---- pictures -------------------------------------------------------------------------------------- */
 
 enum { SHOWN = 3, MAX_COLUMNS = 24 };
 
@@ -187,7 +188,8 @@ static int draw_case(const struct output *o, const struct compare_table *t, int6
 }
 
 /* The best, the middle and the worst case of the line that others are tested against, by Dice. */
-static int choose_cases(int shown[SHOWN], const struct output *o, const struct compare_table *t, int64_t labeled)
+static int choose_cases(int shown[SHOWN], const struct output *o, const struct compare_table *t,
+                        int64_t labeled)
 {
     const struct compare_line *by = NULL;
     const struct comparison *c = &o->all;
@@ -213,7 +215,8 @@ static int choose_cases(int shown[SHOWN], const struct output *o, const struct c
 }
 
 /* A folder a table and number of labels. */
-static int draw_table(const struct output *o, const struct compare_table *t, const char *root, struct error *e)
+static int draw_table(const struct output *o, const struct compare_table *t, const char *root,
+                      struct error *e)
 {
     for (int l = 0; l < t->n_lines; l++) {
         int64_t labeled = t->lines[l].labeled;
@@ -221,7 +224,7 @@ static int draw_table(const struct output *o, const struct compare_table *t, con
         for (int k = 0; k < l; k++)
             first &= t->lines[k].labeled != labeled;
         int n = first ? choose_cases(shown, o, t, labeled) : 0;
-        char *folder = mem_format(e, "%s/%s-%lld", root, t->name, (long long)labeled);
+        char *folder = mem_format(e, "%s/%s-L%lld", root, t->name, (long long)labeled);
         for (int i = 0; folder && i < n && result == 0; i++)
             for (int k = 0; k < o->p->held.n_cases && result == 0; k++)
                 if (strcmp(o->p->held.cases[k].name, o->all.cases[shown[i]]) == 0)
@@ -244,7 +247,7 @@ static int draw_pictures(const struct output *o, const char *root, struct error 
     return 0;
 }
 
-/* ---- charts and page --------------------------------------------------------------------------------------- */
+/* ---- charts and page ------------------------------------------------------------------------------- */
 
 static int write_text(struct html *h, const char *path, struct error *e)
 {
@@ -257,7 +260,7 @@ static int write_text(struct html *h, const char *path, struct error *e)
     return result;
 }
 
-/* NAME.svg, or NAME-1.svg, NAME-2.svg, ... */
+/* NAME-1.svg, NAME-2.svg, ... */
 static int write_charts(const struct comparison *c, const char *folder, struct error *e)
 {
     io_remove_tree(folder);
@@ -266,8 +269,9 @@ static int write_charts(const struct comparison *c, const char *folder, struct e
     for (int k = 0; k < CHART_COUNT; k++)
         for (int i = 0;; i++) {
             struct html h = {0};
+            const char *name = compare_chart_name((enum compare_chart)k);
             int drawn = compare_draw(&h, c, (enum compare_chart)k, i, 1, e);
-            char *path = mem_format(e, "%s/%s-%d.svg", folder, compare_chart_name((enum compare_chart)k), i + 1);
+            char *path = mem_format(e, "%s/%s-%d.svg", folder, name, i + 1);
             int result = drawn > 0 ? write_text(&h, path, e) : drawn;
             html_drop(&h);
             mem_free(path);
@@ -330,7 +334,11 @@ int compare_output(const struct plan *p, struct error *e)
 {
     struct output o = {.p = p};
     describe(&o);
-    int result = read_results(&o, e) < 0 || fill_tables(&o, e) < 0 || compare_summarise(&o.all, e) < 0 ? -1 : 0;
+    int result = read_results(&o, e);
+    if (result == 0)
+        result = fill_tables(&o, e);
+    if (result == 0)
+        result = compare_summarise(&o.all, e);
     if (result == 0)
         result = write_all(&o, e);
     output_free(&o);

@@ -1,8 +1,8 @@
 /* compare_plan.c - which runs, and in which tables they stand. See compare.h.
  *
  * A variant is written as a spec, NAME[:KEY=VALUE]...: a method or a preset with options of `falx train`
- * behind it; "unlabeled" is the share of unlabelled cases to use. --methods is a list of specs, and so is every
- * ablation. A cell is a spec, a view and a seed; tables that need the same cell share its run.
+ * behind it; "unlabeled" is the share of unlabelled cases to use. --methods is a list of specs, and so is
+ * every ablation. A cell is a spec, a view and a seed; tables that need the same cell share its run.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "cli/options.h"
 #include "cli/train_data.h"
 
-/* ---- ablations of AUA (the paper's, and the switches between paper and released code) -------------------- */
+/* ---- ablations of AUA (the paper's, and the switches between paper and released code) -------------- */
 
 static const struct ablation {
     const char *name, *title;
@@ -33,15 +33,16 @@ static const struct ablation {
     {"proto-ckpt", "Ablation: stage-1 weights that stage 2 builds on",
      {{"half-way", "aua:proto-ckpt=middle"}, {"last step", "aua:proto-ckpt=last"}}, 1},
     {"bcl-layout", "Ablation: features of the boundary-aware contrast",
-     {{"each voxel's own", "aua:bcl-layout=correct"}, {"scrambled, as released", "aua:bcl-layout=official"}}, 0},
+     {{"each voxel's own", "aua:bcl-layout=correct"},
+      {"scrambled, as released", "aua:bcl-layout=official"}}, 0},
     {"text", "Ablation: our choices and the paper's text",
      {{"as configured", "aua"}, {"as the text says", "paper-text"}}, 0},
 };
 enum { N_ABLATIONS = sizeof ablations / sizeof *ablations };
 
-/* ---- lists with commas --------------------------------------------------------------------------------- */
+/* ---- lists with commas ----------------------------------------------------------------------------- */
 
-/* The next word of a list into out[cap]; moves *at on, NULL at the end. 0, or -1 if it is empty or too long. */
+/* The next word of a list into out[cap]; moves *at on, NULL at the end. -1 if it is empty or too long. */
 static int next_word(char *out, size_t cap, const char **at)
 {
     size_t n = strcspn(*at, ",");
@@ -78,7 +79,7 @@ static int read_seeds(struct plan *p, struct error *e)
     return 0;
 }
 
-/* ---- cells ------------------------------------------------------------------------------------------------ */
+/* ---- cells ----------------------------------------------------------------------------------------- */
 
 static int add_word(struct plan_cell *cell, char *word, struct error *e)
 {
@@ -125,11 +126,12 @@ static int add_key(struct plan_cell *cell, double *share, const char *spec, cons
         return 0;
     }
     if (!strchr(word, '=') || !is_handed_on(option))
-        return wrong("--methods", spec, "NAME[:KEY=VALUE]... with keys of train that do not belong to the plan", e);
+        return wrong("--methods", spec, "NAME[:KEY=VALUE]... with options of train that the plan leaves open",
+                     e);
     return cell ? add_word(cell, mem_string(e, option), e) : 0;
 }
 
-/* The words of a spec behind those of the command line (cell may be NULL); *share: of the unlabelled cases. */
+/* The words of a spec behind those of the command line (cell may be NULL); *share: of unlabelled cases. */
 static int add_spec(struct plan_cell *cell, double *share, const char *spec, struct error *e)
 {
     char word[200];
@@ -161,12 +163,23 @@ static char *cell_name(const char *spec, const struct plan_view *v, int64_t seed
     return name;
 }
 
-int plan_train_config(struct config *out, const struct plan *p, const struct plan_cell *cell, struct error *e)
+int plan_train_config(struct config *out, const struct plan_cell *cell, struct error *e)
 {
-    (void)p;
     if (config_parse(out, VERB_TRAIN, cell->n_words, cell->words, e) == 0)
         return 0;
     return fail_in(e, cell->spec);
+}
+
+/* Prepared labels are mapped already. */
+static void drop_label_map(struct plan_cell *cell)
+{
+    int n = 0;
+    for (int i = 0; i < cell->n_words; i++)
+        if (text_starts_with(cell->words[i], "--label-map="))
+            mem_free(cell->words[i]);
+        else
+            cell->words[n++] = cell->words[i];
+    cell->n_words = n;
 }
 
 /* All words of a cell. The data come last, since they depend on what the others mean. */
@@ -187,7 +200,7 @@ static int fill_cell(struct plan_cell *cell, const struct plan *p, struct error 
         add_word(cell, mem_format(e, "--output=%s", cell->run), e) < 0 ||
         add_word(cell, mem_format(e, "--device=%s", c->device), e) < 0 ||
         add_word(cell, mem_format(e, "--threads=%lld", (long long)c->threads), e) < 0 ||
-        add_word(cell, mem_string(e, c->args[0]), e) < 0 || plan_train_config(&train, p, cell, e) < 0)
+        add_word(cell, mem_string(e, c->args[0]), e) < 0 || plan_train_config(&train, cell, e) < 0)
         return -1;
     cell->steps = train_total_steps(&train.set);
     int result = plan_view_words(data, &n, p, &p->views[cell->view], &train, e);
@@ -196,12 +209,8 @@ static int fill_cell(struct plan_cell *cell, const struct plan *p, struct error 
     for (int i = 0; i < n; i++)
         if (result < 0 || add_word(cell, data[i], e) < 0)
             result = -1;
-    for (int i = 1; n == 1 && i < cell->n_words; i++) /* prepared labels are mapped already */
-        if (text_starts_with(cell->words[i], "--label-map=")) {
-            mem_free(cell->words[i]);
-            memmove(&cell->words[i], &cell->words[i + 1], (size_t)(--cell->n_words - i) * sizeof *cell->words);
-            i--;
-        }
+    if (n == 1)
+        drop_label_map(cell);
     return result;
 }
 
@@ -227,7 +236,7 @@ static int find_cell(int *out, struct plan *p, const char *spec, int view, int64
     return fill_cell(cell, p, e);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------------- */
 
 static struct plan_table *add_table(struct plan *p, const char *name, const char *title, struct error *e)
 {
@@ -332,7 +341,8 @@ static int add_ablations(struct plan *p, const int64_t *labels, int n_labels, st
                     return -1;
             }
         if (!found)
-            return wrong("--ablation", word, "parts, lambda-c, unlabeled, proto-ckpt, bcl-layout, text, all", e);
+            return wrong("--ablation", word,
+                         "parts, lambda-c, unlabeled, proto-ckpt, bcl-layout, text, all", e);
     }
     return 0;
 }
@@ -345,6 +355,8 @@ int plan_make(struct plan *out, const struct config *c, struct error *e)
     int n = 0;
     memset(out, 0, sizeof *out);
     out->c = c;
+    if (c->seed_drawn)
+        return wrong("--seed", "random", "a number: the same command must be the same plan", e);
     for (const char *at = c->label_counts; at; n++) {
         int bad = n == MOST || next_word(word, sizeof word, &at) < 0;
         if (!bad && strcmp(word, "all") == 0)
@@ -358,8 +370,8 @@ int plan_make(struct plan *out, const struct config *c, struct error *e)
         if (add_methods(out, labels[k], e) < 0)
             return -1;
     if (out->tables[0].n_lines == 0)
-        return fail(e, ERR_CONFIG, "C03", "nothing to do: no unlabelled case is left, and supervised is not among "
-                    "--methods");
+        return fail(e, ERR_CONFIG, "C03", "nothing to do: no unlabelled case is left, and supervised is not "
+                    "among --methods");
     return add_ablations(out, labels, n, e);
 }
 
@@ -401,7 +413,7 @@ void plan_free(struct plan *p)
     memset(p, 0, sizeof *p);
 }
 
-/* ---- does a result belong to its cell? ------------------------------------------------------------------------ */
+/* ---- does a result belong to its cell? ------------------------------------------------------------- */
 
 static uint64_t hash_names(const struct dataset *d, const struct plan_view *v)
 {
@@ -423,7 +435,7 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     const struct config *c = p->c;
     struct config train;
     memset(out, 0, sizeof *out);
-    if (plan_train_config(&train, p, cell, e) < 0)
+    if (plan_train_config(&train, cell, e) < 0)
         return -1;
     facts_settings(out, &train.set);
     facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));

@@ -444,9 +444,8 @@ const struct verb_row verbs[VERB_COUNT] = {
                      "one self-contained page: scores, curves, pictures, facts",
                      "report supervised aua -o report.html --eval a.json,b.json"},
     [VERB_COMPARE] = {"compare", "DATASET -o DIR", 1, 1,
-                      "methods, label counts and seeds against each other: tables, figures, a page",
-                      "compare Task04_Hippocampus -o cmp --methods supervised,mt,aua --labels 13,26 "
-                      "--seeds 3 --test 52"},
+                      "methods x labels x seeds in one plan: tables, figures, a page",
+                      "compare Task04_Hippocampus -o cmp --labels 13,26 --seeds 3 --test 52"},
     [VERB_BENCH] = {"bench", "[NAME...]", 0, 64,
                     "measure the speed of this machine at falx's work",
                     "bench io metrics --json"},

@@ -2,8 +2,8 @@
  *
  *     plan -> lock DIR -> take over finished runs (--merge) -> queue of processes -> tables, figures, page
  *
- * The unit of resume is a finished run: the same command, started again after any interruption, goes on with the
- * runs that are missing, those that were begun where they were, and ends in the same tables.
+ * The unit of resume is a finished run: the same command, started again after any interruption, goes on with
+ * the runs that are missing, those that were begun where they were, and ends in the same tables.
  */
 #include <string.h>
 

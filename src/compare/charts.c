@@ -97,10 +97,25 @@ static int draw_labels(struct html *h, const struct comparison *c, int alone)
         several |= series[s].n > 1;
     }
     struct svg_chart chart = {.title = "Dice by the number of labelled cases", .x_name = "labelled cases",
-                              .y_name = "Dice", .series = series, .n_series = n, .alone = alone};
+                              .y_name = "Dice", .series = series, .n_series = n, .dots = 1,
+                              .alone = alone};
     if (several)
         svg_lines(h, &chart);
     return several;
+}
+
+/* The phases of one run, in one colour. Returns how many series there are then. */
+static int add_curves(struct svg_series series[MAX_LINES], int n,
+                      const struct compare_curve curves[REPORT_PHASES], const char *name, int colour)
+{
+    for (int i = 0; i < REPORT_PHASES && n < MAX_LINES; i++) {
+        if (curves[i].n == 0)
+            continue;
+        series[n++] = (struct svg_series){.name = name, .x = curves[i].step, .y = curves[i].value,
+                                          .n = curves[i].n, .colour = colour};
+        name = NULL;
+    }
+    return n;
 }
 
 static int draw_curves(struct html *h, const struct comparison *c, int64_t labeled, int validation, int alone)
@@ -108,24 +123,19 @@ static int draw_curves(struct html *h, const struct comparison *c, int64_t label
     const struct compare_table *t = &c->tables[0];
     struct svg_series series[MAX_LINES];
     char title[120];
-    int n = 0;
-    for (int l = 0; l < t->n_lines && n < MAX_LINES; l++) {
+    int n = 0, colour = 0;
+    for (int l = 0; l < t->n_lines; l++) {
         const struct compare_run *r = NULL;
         for (int s = 0; s < t->lines[l].n_seeds && !r; s++)
             r = t->lines[l].runs[s] && !t->lines[l].runs[s]->error ? t->lines[l].runs[s] : NULL;
-        if (!r || t->lines[l].labeled != labeled)
-            continue;
-        const struct compare_curve *curve = validation ? &r->validation : &r->loss;
-        if (curve->n > 0)
-            series[n] = (struct svg_series){.name = t->lines[l].title, .x = curve->step, .y = curve->value,
-                                            .n = curve->n, .colour = n};
-        n += curve->n > 0;
+        if (r && t->lines[l].labeled == labeled)
+            n = add_curves(series, n, validation ? r->validation : r->loss, t->lines[l].title, colour++);
     }
     snprintf(title, sizeof title, "%s, %lld labelled, first seed",
              validation ? "Dice on validation cases" : "Loss", (long long)labeled);
     struct svg_chart chart = {.title = title, .x_name = "step", .y_name = validation ? "Dice" : "loss",
                               .series = series, .n_series = n, .log = !validation, .smooth = !validation,
-                              .alone = alone};
+                              .dots = validation, .alone = alone};
     if (n > 0)
         svg_lines(h, &chart);
     return n > 0;
@@ -144,15 +154,17 @@ static int draw_uncertainty(struct html *h, const struct comparison *c, int i, i
     }
     if (!line)
         return 0;
-    double *dice = mem_alloc(e, (size_t)c->n_cases, sizeof *dice), rank;
+    double *dice = mem_alloc(e, (size_t)c->n_cases, sizeof *dice), rank = NAN;
     char title[200];
     if (!dice)
         return -1;
     for (int k = 0; k < c->n_cases; k++)
         dice[k] = line->cases[k][0];
     int result = statistics_spearman(&rank, line->ambiguity, dice, c->n_cases, e);
-    snprintf(title, sizeof title, "%.60s, %lld labelled: uncertainty and Dice, correlation %.2f, of ranks %.2f",
-             line->title, (long long)line->labeled, statistics_pearson(line->ambiguity, dice, c->n_cases), rank);
+    double linear = statistics_pearson(line->ambiguity, dice, c->n_cases);
+    snprintf(title, sizeof title,
+             "%.60s, %lld labelled: uncertainty and Dice, correlation %.2f, of ranks %.2f", line->title,
+             (long long)line->labeled, linear, rank);
     struct svg_scatter s = {.title = title, .x_name = "ambiguity of the case", .y_name = "Dice",
                             .names = (const char *const *)c->cases, .x = line->ambiguity, .y = dice,
                             .n = c->n_cases, .alone = alone};

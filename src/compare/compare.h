@@ -22,9 +22,9 @@ struct compare_cost {          /* NaN: not told */
     double peak_bytes;         /* of the device if it has memory of its own, else of the process */
 };
 
-struct compare_curve {
+struct compare_curve {         /* of one number in one phase */
     int n;
-    double *step, *value;      /* thinned to at most SVG_MAX_POINTS */
+    double *step, *value;      /* thinned to at most SVG_MAX_POINTS; steps are counted over all phases */
 };
 
 struct compare_run {
@@ -35,7 +35,7 @@ struct compare_run {
     double (*value)[REPORT_METRICS]; /* (scores.n_cases), mean over classes; NaN: undefined */
     double *ambiguity;         /* (scores.n_cases), or NULL: not asked for */
     struct compare_cost cost;
-    struct compare_curve loss, validation;
+    struct compare_curve loss[REPORT_PHASES], validation[REPORT_PHASES];
 };
 /* Reads a result.json. Errors name the file. */
 int compare_run_read(struct compare_run *out, const char *path, struct error *e);
@@ -91,9 +91,10 @@ struct compare_published {
     int labeled, unlabeled;
     double value[REPORT_METRICS]; /* in the units of the tables: percent and voxels */
 };
-const struct compare_published *compare_published_find(const char *table, const char *method, int upper_bound);
+const struct compare_published *compare_published_find(const char *table, const char *method,
+                                                       int upper_bound);
 
-/* ---- between the files of this folder ------------------------------------------------------------- */
+/* ---- between the files of this folder -------------------------------------------------------------- */
 
 struct grid {                  /* a table as text: row 0 is the head */
     char **text;               /* (rows, columns), mem_alloc'd or NULL: empty */
@@ -115,7 +116,9 @@ void compare_failures(struct html *h, const struct comparison *c, const char *be
 int compare_missing(const struct comparison *c);
 
 /* Charts: files of their own, or parts of a page. */
-enum compare_chart { CHART_CASES, CHART_LABELS, CHART_LOSS, CHART_VALIDATION, CHART_UNCERTAINTY, CHART_COUNT };
+enum compare_chart {
+    CHART_CASES, CHART_LABELS, CHART_LOSS, CHART_VALIDATION, CHART_UNCERTAINTY, CHART_COUNT
+};
 const char *compare_chart_name(enum compare_chart k); /* "dice-by-case" */
 /* Chart number i of a kind (one a number of labels). 1, 0: there is no such chart, -1. */
 int compare_draw(struct html *h, const struct comparison *c, enum compare_chart k, int i, int alone,

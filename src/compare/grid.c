@@ -65,7 +65,7 @@ static void put_latex(struct html *h, const char *text)
                                         "\\textasciicircum{}", "\\textbackslash{}", "$<$", "$>$"};
     static const struct {
         const char *mark, *word;
-    } marks[] = {{"±", "$\\pm$"}, {"–", "--"}, {"↑", "$\\uparrow$"}, {"↓", "$\\downarrow$"}, {"Δ", "$\\Delta$"}};
+    } marks[] = {{"±", "$\\pm$"}, {"–", "--"}, {"↑", "$\\uparrow$"}, {"↓", "$\\downarrow$"}};
     while (*text) {
         size_t k = 0, n_marks = sizeof marks / sizeof *marks;
         while (k < n_marks && !text_starts_with(text, marks[k].mark))
@@ -104,8 +104,8 @@ void grid_html(struct html *h, const struct grid *g)
         html_add(h, r == 0 ? "<thead><tr>" : "<tr>");
         for (int c = 0; c < g->columns; c++) {
             const char *tag = r == 0 || c == 0 ? "th" : "td";
-            html_add(h, "<%s%s%s%s>", tag, c < g->n_left ? "" : " class=\"n", is_best(g, r, c) ? " best" : "",
-                     c < g->n_left ? "" : "\"");
+            html_add(h, "<%s class=\"%s%s\">", tag, c < g->n_left ? "w" : "n",
+                     is_best(g, r, c) ? " best" : "");
             html_text(h, at(g, r, c));
             html_add(h, "</%s>", tag);
         }

@@ -1,6 +1,6 @@
 /* result.c - reads what a run of a comparison left: result.json. See compare.h.
  *
- *     { "name": "aua-L13-s1337", "error": null, "cost": {...}, "curves": { "loss": {...} },
+ *     { "name": "aua-L13-s1337", "error": null, "cost": {...}, "curves": { "loss": [{...}] },
  *       "ambiguity": [...], "scores": { what `falx eval --json` prints } }
  *
  * The file may have come from another machine or been edited: all of it is checked or ignored.
@@ -52,6 +52,15 @@ static int read_curve(struct compare_curve *out, const struct js *json, struct e
     return 0;
 }
 
+/* One curve a phase. */
+static int read_curves(struct compare_curve out[REPORT_PHASES], const struct js *json, struct error *e)
+{
+    for (int i = 0; i < js_count(json) && i < REPORT_PHASES; i++)
+        if (read_curve(&out[i], js_at(json, i), e) < 0)
+            return -1;
+    return 0;
+}
+
 static int read_values(struct compare_run *r, const struct js *json, struct error *e)
 {
     const struct js *cases = js_get(js_get(json, "scores"), "cases"), *ambiguity = js_get(json, "ambiguity");
@@ -80,8 +89,8 @@ static int read_all(struct compare_run *r, const struct js *json, struct error *
         return 0;
     read_cost(&r->cost, js_get(json, "cost"));
     if (report_scores_of(&r->scores, js_get(json, "scores"), e) < 0 || read_values(r, json, e) < 0 ||
-        read_curve(&r->loss, js_get(js_get(json, "curves"), "loss"), e) < 0 ||
-        read_curve(&r->validation, js_get(js_get(json, "curves"), "validation"), e) < 0)
+        read_curves(r->loss, js_get(js_get(json, "curves"), "loss"), e) < 0 ||
+        read_curves(r->validation, js_get(js_get(json, "curves"), "validation"), e) < 0)
         return -1;
     return 0;
 }
@@ -110,9 +119,11 @@ void compare_run_free(struct compare_run *r)
     report_scores_free(&r->scores);
     mem_free(r->value);
     mem_free(r->ambiguity);
-    mem_free(r->loss.step);
-    mem_free(r->loss.value);
-    mem_free(r->validation.step);
-    mem_free(r->validation.value);
+    for (int i = 0; i < REPORT_PHASES; i++) {
+        mem_free(r->loss[i].step);
+        mem_free(r->loss[i].value);
+        mem_free(r->validation[i].step);
+        mem_free(r->validation[i].value);
+    }
     memset(r, 0, sizeof *r);
 }

@@ -135,7 +135,8 @@ static int summarise_line(struct compare_line *l, const struct comparison *c, st
 /* One metric of all lines of a table against their references; corrected over the table. */
 static int test_metric(struct compare_table *t, int m, int n_cases, struct error *e)
 {
-    double *a = mem_alloc(e, (size_t)n_cases + 1, sizeof *a), *b = mem_alloc(e, (size_t)n_cases + 1, sizeof *b);
+    double *a = mem_alloc(e, (size_t)n_cases + 1, sizeof *a);
+    double *b = mem_alloc(e, (size_t)n_cases + 1, sizeof *b);
     double *all = mem_alloc(e, (size_t)t->n_lines + 1, sizeof *all);
     int result = a && b && all ? 0 : -1;
     for (int l = 0; l < t->n_lines && result == 0; l++) {

@@ -20,7 +20,7 @@ static int is_share(int m)
     return !metric_is_distance(report_metric[m]);
 }
 
-/* ---- grids ------------------------------------------------------------------------------------------ */
+/* ---- grids ----------------------------------------------------------------------------------------- */
 
 static int grid_new(struct grid *g, const char *title, int rows, int columns, int n_left, struct error *e)
 {
@@ -69,9 +69,11 @@ static int is_best(const struct compare_table *t, int line, int m)
     return isfinite(mine) && others > 0;
 }
 
+/* Only where as many cases were labelled as there, or all. */
 static const struct compare_published *published_of(const struct comparison *c, const struct compare_line *l)
 {
-    return compare_published_find(c->published, l->method, l->upper_bound);
+    const struct compare_published *said = compare_published_find(c->published, l->method, l->upper_bound);
+    return said && (l->upper_bound || said->labeled == l->labeled) ? said : NULL;
 }
 
 static int has_published(const struct comparison *c, const struct compare_table *t)
@@ -143,7 +145,7 @@ int compare_scores_grid(struct grid *out, const struct comparison *c, const stru
     return result;
 }
 
-/* ---- cost --------------------------------------------------------------------------------------------- */
+/* ---- cost ------------------------------------------------------------------------------------------ */
 
 enum { COSTS = 6 };
 static const char *const cost_titles[COSTS] = {"parameters", "training s", "step ms", "inference s/case",
@@ -190,7 +192,7 @@ int compare_cost_grid(struct grid *out, const struct comparison *c, struct error
     return result;
 }
 
-/* ---- CSV -------------------------------------------------------------------------------------------- */
+/* ---- CSV ------------------------------------------------------------------------------------------- */
 
 /* In quotes where a reader would else be misled. */
 static void csv_text(struct html *h, const char *text)
@@ -282,7 +284,7 @@ static void csv_cases(struct html *h, const struct comparison *c)
             }
 }
 
-/* ---- what is missing ----------------------------------------------------------------------------------- */
+/* ---- what is missing ------------------------------------------------------------------------------- */
 
 void compare_failures(struct html *h, const struct comparison *c, const char *before, const char *after)
 {
@@ -310,7 +312,7 @@ int compare_missing(const struct comparison *c)
     return n;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------------- */
 
 static int write_text(struct html *h, const char *folder, const char *name, struct error *e)
 {
@@ -327,8 +329,8 @@ static int write_text(struct html *h, const char *folder, const char *name, stru
 static void put_notes(struct html *h, const struct comparison *c)
 {
     int missing = compare_missing(c);
-    html_add(h, "Mean ± standard deviation over seeds of the means over %d cases. p: Wilcoxon signed-rank test "
-             "over cases against the reference, two-sided, not corrected (results.csv has Holm's "
+    html_add(h, "Mean ± standard deviation over seeds of the means over %d cases. p: Wilcoxon signed-rank "
+             "test over cases against the reference, two-sided, not corrected (results.csv has Holm's "
              "correction).\n", c->n_cases);
     if (c->mixed)
         html_add(h, "\nNot all runs were computed with the same precision on the same kind of processor.\n");

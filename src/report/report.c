@@ -23,7 +23,7 @@ static const char style[] =
     "th,td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);text-align:left;"
     "vertical-align:top;overflow-wrap:anywhere}thead th{border-bottom:2px solid var(--line);"
     "white-space:nowrap}\n"
-    ".n{text-align:right;white-space:nowrap;padding-left:.9rem;padding-right:0}\n"
+    ".w{white-space:nowrap}.n{text-align:right;white-space:nowrap;padding-left:.9rem;padding-right:0}\n"
     "figure{margin:1rem 0}img,svg{max-width:100%;height:auto}img{border-radius:4px}svg{width:100%}\n"
     ".wide{overflow-x:auto}.best{font-weight:700}\n"
     "@media print{:root{--bg:#fff;--ink:#000;--dim:#444;--line:#bbb;--soft:#fff}body{max-width:none;"

@@ -18,6 +18,7 @@ enum {
     ROW = 18,   /* of a case or method in svg_dots */
     LETTER = 7, /* about the width of a letter of 12 units */
     FEW_CASES = 40,
+    MOST_DOTS = 60, /* of a curve: more would touch */
     MAX_NAME = 24 /* letters of a name beside a row */
 };
 
@@ -65,7 +66,7 @@ static double at_y(const struct frame *f, double v)
     return f->bottom - (f->bottom - f->top) * svg_axis_place(&f->y, v);
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------ */
+/* ---- pieces ---------------------------------------------------------------------------------------- */
 
 static void put_text(struct html *h, double x, double y, const char *more, const char *text)
 {
@@ -164,7 +165,7 @@ static void put_nothing(struct html *h, const struct frame *f)
              "no data");
 }
 
-/* ---- curves ------------------------------------------------------------------------------------ */
+/* ---- curves ---------------------------------------------------------------------------------------- */
 
 struct extent {
     double lo, hi;
@@ -211,6 +212,13 @@ static void put_curve(struct html *h, const struct frame *f, const char *class, 
         }
         i = end > i ? end : i + 1;
     }
+}
+
+static void put_points(struct html *h, const struct frame *f, const struct svg_series *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (isfinite(s->x[i]) && isfinite(s->y[i]))
+            put_dot(h, s->colour, at_x(f, s->x[i]), at_y(f, s->y[i]), 3, NULL);
 }
 
 static void put_series(struct html *h, const struct frame *f, const struct svg_series *s, int smooth)
@@ -268,12 +276,15 @@ void svg_lines(struct html *h, const struct svg_chart *c)
     put_marks(h, &f, c);
     for (int s = 0; s < c->n_series; s++)
         put_series(h, &f, &c->series[s], c->smooth);
+    for (int s = 0; s < c->n_series && c->dots; s++)
+        if (c->series[s].n <= MOST_DOTS)
+            put_points(h, &f, &c->series[s]);
     if (!x.any)
         put_nothing(h, &f);
     html_add(h, "</svg>\n");
 }
 
-/* ---- values of cases ------------------------------------------------------------------------------ */
+/* ---- values of cases ------------------------------------------------------------------------------- */
 
 static void dot_name(char out[160], const struct svg_dots *d, int row, int i)
 {
@@ -340,7 +351,8 @@ static void put_method(struct html *h, const struct frame *f, const struct svg_d
 void svg_dots(struct html *h, const struct svg_dots *d)
 {
     struct extent x = {0};
-    int by_case = d->n_cases <= FEW_CASES && d->n_rows <= SVG_COLOURS, lines = by_case ? d->n_cases : d->n_rows;
+    int by_case = d->n_cases <= FEW_CASES && d->n_rows <= SVG_COLOURS;
+    int lines = by_case ? d->n_cases : d->n_rows;
     double row = by_case ? ROW : 2 * ROW, key_x = LEFT, key_y = TITLE + LINE + 2;
     for (int r = 0; r < d->n_rows; r++) {
         put_key(NULL, &key_x, &key_y, r, d->rows[r].name, 1);
@@ -369,7 +381,7 @@ void svg_dots(struct html *h, const struct svg_dots *d)
     html_add(h, "</svg>\n");
 }
 
-/* ---- two numbers of each case ------------------------------------------------------------------------- */
+/* ---- two numbers of each case ---------------------------------------------------------------------- */
 
 void svg_scatter(struct html *h, const struct svg_scatter *s)
 {

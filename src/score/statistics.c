@@ -5,7 +5,7 @@
 
 #include "score/statistics.h"
 
-enum { EXACT_PAIRS = 50 }; /* 2^50 signs are counted by sums below 2 * 50 * 51 / 2: instant, exact in double */
+enum { EXACT_PAIRS = 50 }; /* counts up to 2^50 are exact in double, and there are 2550 sums */
 
 struct ranked {
     double value;
@@ -67,7 +67,8 @@ static int share_up_to(double *out, const int *rank2, int n, int sum, struct err
 int statistics_wilcoxon(double *p, int *pairs, const double *a, const double *b, int n, struct error *e)
 {
     double *size = mem_alloc(e, (size_t)n + 1, sizeof *size), share = NAN;
-    int *rank2 = mem_alloc(e, (size_t)n + 1, sizeof *rank2), *sign = mem_alloc(e, (size_t)n + 1, sizeof *sign);
+    int *rank2 = mem_alloc(e, (size_t)n + 1, sizeof *rank2);
+    int *sign = mem_alloc(e, (size_t)n + 1, sizeof *sign);
     int m = 0, up = 0, all = 0, result = -1;
     if (!size || !rank2 || !sign)
         goto out;
