@@ -229,6 +229,37 @@ static void letters_stay_inside(void **state)
     picture_free(&p);
 }
 
+/* Three methods beside the truth: right, empty, twice as much. The same slice at the same place in each. */
+static void columns_compare_methods(void **state)
+{
+    static const int lo[3] = {6, 6, 6}, hi[3] = {12, 12, 12}, more[3] = {18, 12, 12};
+    static const double mm[3] = {1, 1, 1};
+    static const char *const names[3] = {"right", "nothing", "a name much too long for its column"};
+    static label_t none[VOXELS], twice[VOXELS];
+    const label_t *masks[3] = {truth, none, twice};
+    struct picture p = {0};
+    struct error e;
+    int red[4], green[4], blue[4], alone[4];
+    (void)state;
+    start(mm);
+    fill(truth, lo, hi, 1);
+    fill(twice, lo, more, 1);
+    struct columns c = {.dims = {N, N, N}, .geometry = &geometry, .truth = truth, .title = "case", .n = 3,
+                        .names = names, .masks = masks};
+    assert_int_equal(picture_draw_columns(&p, &c, &e), 0);
+    int step = (p.width - 2 * 14 + 6) / 4; /* from column to column */
+    assert_true(find_colour(red, &p, 240, 62, 62) > 100);    /* agreed: columns 1 and 3, outlined */
+    assert_true(find_colour(green, &p, 64, 206, 96) > 100);  /* missed: column 2 */
+    assert_true(find_colour(blue, &p, 76, 128, 255) > 100);  /* too much: column 3 */
+    assert_true(red[0] / step == 1 && red[1] / step == 3);
+    assert_true(green[0] / step == 2 && green[1] / step == 2);
+    assert_true(blue[0] / step == 3 && blue[1] / step == 3);
+    assert_int_equal(green[0] - step, red[0]); /* the same place */
+    assert_int_equal(green[2], red[2]);
+    assert_true(find_colour(alone, &p, 240, 82, 82) > 100 && alone[1] / step == 0); /* class 1 */
+    picture_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +267,7 @@ int main(void)
         cmocka_unit_test(classes_have_colours),   cmocka_unit_test(odd_volumes_are_drawn),
         cmocka_unit_test(png_reads_back),         cmocka_unit_test(write_failure_leaves_nothing),
         cmocka_unit_test(letters_stay_inside),    cmocka_unit_test(maps_are_drawn),
+        cmocka_unit_test(columns_compare_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
