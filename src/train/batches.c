@@ -4,8 +4,9 @@
  * hold depends on settings, phase and step alone.
  *
  * A device that holds the cases cuts the patches itself (resident.c): the sampler then draws, and makes
- * labels where a method looks at them on the host. Else a device that copies beside its work (device.h) gets
- * the next batch while it is busy with this one, into the other of two sets of tensors:
+ * labels where a method looks at them on the host, taken over while the device is busy with the step before.
+ * Else a device that copies beside its work (device.h) gets the next batch while it is busy with this one, into
+ * the other of two sets of tensors:
  *
  *     step t     work on set 0    | ahead: batch t+1 -> set 1
  *     step t+1   work on set 1    | ahead: batch t+2 -> set 0, which step t has left
@@ -96,6 +97,19 @@ static int make_staged(struct trainer *t, struct staged *s, struct error *e)
     return s->bytes ? 0 : -1;
 }
 
+/* The set for the next batch. A device that cuts patches does so in its own turn: only the host's labels. */
+static int make_other(struct trainer *t, struct error *e)
+{
+    struct train_private *own = t->own;
+    struct staged *s = &own->staged[1];
+    if (!t->dev->ops->upload_ahead)
+        return 0;
+    if (!own->cut)
+        return make_staged(t, s, e);
+    s->bytes = mem_alloc(e, (size_t)tensor_count(&own->staged[0].label), 1);
+    return s->bytes ? 0 : -1;
+}
+
 /* What methods see. */
 static void show(struct trainer *t, const struct staged *s)
 {
@@ -113,33 +127,32 @@ int batches_begin(struct trainer *t, struct error *e)
         trainer_phase(t)->batch.labeled_only ? 0 : (int)(t->set->batch - t->set->labeled_batch);
     own->now = 0;
     own->cut = own->resident && augment_is_local(phase_augmentation(t));
-    for (int i = 0; i < (t->dev->ops->upload_ahead && !own->cut ? 2 : 1); i++)
-        if (make_staged(t, &own->staged[i], e) < 0)
-            return -1;
+    if (make_staged(t, &own->staged[0], e) < 0 || make_other(t, e) < 0)
+        return -1;
     show(t, &own->staged[0]);
     return 0;
 }
 
 typedef void upload_function(struct device *dev, void *to, const void *from_host, size_t bytes);
 
-static void keep_labels(struct staged *s, const struct batch *b)
+static void keep_labels(struct trainer *t, struct staged *s, const struct batch *b)
 {
-    size_t voxels = (size_t)tensor_count(&s->label);
+    size_t voxels = (size_t)tensor_count(&t->label);
     uint8_t *restrict bytes = s->bytes;
     const label_t *label = b->label;
     for (size_t i = 0; label && i < voxels; i++)
         bytes[i] = (uint8_t)label[i];
+    s->step = b->step;
 }
 
 static void fill(struct trainer *t, struct staged *s, const struct batch *b, upload_function *upload)
 {
     size_t voxels = (size_t)tensor_count(&s->label);
-    keep_labels(s, b);
+    keep_labels(t, s, b);
     upload(t->dev, s->image.data, b->image, (size_t)tensor_count(&s->image) * sizeof(float));
     upload(t->dev, s->label.data, s->bytes, voxels);
     if (s->mask.data)
         upload(t->dev, s->mask.data, b->mask, voxels);
-    s->step = b->step;
 }
 
 void batches_next(struct trainer *t)
@@ -148,28 +161,31 @@ void batches_next(struct trainer *t)
     const struct device_ops *ops = t->dev->ops;
     struct staged *other = &own->staged[!own->now];
     t->batch = sampler_next(own->sampler);
-    if (own->cut) {
-        keep_labels(&own->staged[0], t->batch);
-        resident_fill(t, t->batch);
-        return;
-    }
     if (other->full && other->step == t->batch->step)
         own->now = !own->now;
+    else if (own->cut)
+        keep_labels(t, &own->staged[own->now], t->batch);
     else
         fill(t, &own->staged[own->now], t->batch, ops->upload);
-    if (ops->arrive)
+    own->staged[0].full = own->staged[1].full = 0;
+    show(t, &own->staged[own->cut ? 0 : own->now]);
+    t->label_host = own->staged[own->now].bytes;
+    if (own->cut)
+        resident_fill(t, t->batch);
+    else if (ops->arrive)
         ops->arrive(t->dev);
-    other->full = 0;
-    show(t, &own->staged[own->now]);
 }
 
 void batches_ahead(struct trainer *t)
 {
     struct train_private *own = t->own;
     struct staged *other = &own->staged[!own->now];
-    if (!t->dev->ops->upload_ahead || own->cut || other->full || t->step + 1 == t->steps)
+    if (!t->dev->ops->upload_ahead || other->full || t->step + 1 == t->steps)
         return;
-    fill(t, other, sampler_peek(own->sampler), t->dev->ops->upload_ahead);
+    if (own->cut)
+        keep_labels(t, other, sampler_peek(own->sampler));
+    else
+        fill(t, other, sampler_peek(own->sampler), t->dev->ops->upload_ahead);
     other->full = 1;
 }
 
