@@ -91,17 +91,20 @@ KERNEL float k_patch_noise(const struct k_patch *k, int64_t value)
     k_normals(z, k->seed, k->step, k->stream, k->noise_first + (uint64_t)(value / 4), 1);
     return z[value % 4][0];
 }
+/* A patch has fewer than 2^32 voxels: GPUs take long over divisions of 64 bits. */
 KERNEL void k_patch_voxel(const struct k_patch *k, int64_t v)
 {
-    const float p[3] = {(float)(v / k->w / k->h), (float)(v / k->w % k->h), (float)(v % k->w)};
+    const uint32_t row = (uint32_t)v / (uint32_t)k->w, plane = row / (uint32_t)k->h;
+    const float p[3] = {(float)(int)plane, (float)(int)(row - plane * (uint32_t)k->h),
+                        (float)(int)((uint32_t)v - row * (uint32_t)k->w)};
     float x[3];
     for (int a = 0; a < 3; a++)
         x[a] = ((k->offset[a] + k->matrix[a][0] * p[0]) + k->matrix[a][1] * p[1]) + k->matrix[a][2] * p[2];
-    for (int64_t i = v * k->c; i < (v + 1) * k->c; i++) {
-        float value = k_read_linear(k->case_image + i % k->c, k->dims, k->c, x);
+    for (int c = 0; c < k->c; c++) {
+        float value = k_read_linear(k->case_image + c, k->dims, k->c, x);
         if (k->noise_sd > 0)
-            value += k->noise_sd * k_patch_noise(k, i);
-        k->image[i] = value * k->factor + k->shift;
+            value += k->noise_sd * k_patch_noise(k, v * k->c + c);
+        k->image[v * k->c + c] = value * k->factor + k->shift;
     }
     int64_t at = k->label || k->mask ? k_read_nearest(k->dims, x) : -1;
     if (k->label)

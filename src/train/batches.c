@@ -5,8 +5,8 @@
  *
  * A device that holds the cases cuts the patches itself (resident.c): the sampler then draws, and makes
  * labels where a method looks at them on the host, taken over while the device is busy with the step before.
- * Else a device that copies beside its work (device.h) gets the next batch while it is busy with this one, into
- * the other of two sets of tensors:
+ * Else a device that copies beside its work (device.h) gets the next batch while it is busy with this one,
+ * into the other of two sets of tensors:
  *
  *     step t     work on set 0    | ahead: batch t+1 -> set 1
  *     step t+1   work on set 1    | ahead: batch t+2 -> set 0, which step t has left
