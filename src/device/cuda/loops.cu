@@ -89,7 +89,7 @@ int cuda_sum(struct cuda_context *c, int reduction, const void *args, int64_t co
         return n_sums ? cudaMemsetAsync(sums, 0, bytes, c->stream) : cudaSuccess;
     int usual = loops_usual_has_reduce(reduction, args);
     struct loops_launch l = reduce_launch(c, count, n_sums);
-    l.blocks = usual ? loops_usual_blocks(count) : l.blocks;
+    l.blocks = usual ? loops_usual_blocks(reduction, count) : l.blocks;
     int code = cuda_reserve(c, bytes * (size_t)(l.blocks + 1));
     if (code)
         return code;

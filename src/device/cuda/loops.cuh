@@ -15,7 +15,7 @@
  *     a block   its warps' rows added in double, in order; then the next part of the range
  *     the end   the blocks' sums, one warp a sum, in double, in an order fixed by their number
  *
- * All three follow from count and n_sums alone. (The sums of loops_usual.cu are a thread's own, up to 16
+ * All three follow from count and n_sums alone. (The sums of loops_usual.cu are a thread's own, up to 32
  * indices in float.)
  */
 #ifndef FALX_CUDA_LOOPS_CUH
@@ -47,13 +47,14 @@ void loops_few_reduce(const struct loops_launch *l, int reduction, const void *a
 /* The usual ones; has: whether these arguments are usual. blocks: of a reduction. */
 void loops_usual_map(const struct loops_launch *l, int kernel, const void *args);
 void loops_usual_reduce(const struct loops_launch *l, int reduction, const void *args);
-int loops_usual_blocks(int64_t count);
+int loops_usual_blocks(int reduction, int64_t count);
 int loops_usual_has_map(int kernel, const void *args);
 int loops_usual_has_reduce(int reduction, const void *args);
 
-/* Its bodies; how many sums they make, and how many indices a thread has under way. */
+/* Its bodies; how many sums they make, and how many indices a thread has under way. The Gram matrices are a
+ * kernel of their own. */
 #define LOOPS_USUAL_MAPS(X) X(ce_dice_grad) X(hard_label) X(sample_nll_grad) X(ged_grad)
-#define LOOPS_USUAL_REDUCES(X) X(ce_dice, 5, 4) X(sample_nll, 6, 1) X(gram, 156, 1) X(square_sum, 1, 8)
+#define LOOPS_USUAL_REDUCES(X) X(ce_dice, 5, 4) X(sample_nll, 6, 1) X(square_sum, 1, 8)
 
 /* Bodies with arrays over classes, and the argument that says how many. */
 #define LOOPS_CLASS_MAPS(X)                                                                              \

@@ -4,21 +4,27 @@
  * All loops over these are unrolled, so that the arrays of a body are registers: a voxel of an energy
  * distance is 2,000 instructions and not one access to local memory. For the same reason every thread has its
  * own sums, over up to USUAL_RUN indices; warps and blocks add them up at the end.
+ *
+ * The 156 sums of the Gram matrices are too many for that: two lanes share a voxel. Each draws the samples of
+ * one network, they exchange what the other needs, and each makes the 78 sums of one class:
+ *
+ *     even lane   P(0) P(1) --- P(1) --> |  <-- Q(0) --- Q(0) Q(1)   odd lane
+ *                 sums of P(0), Q(0)                     sums of P(1), Q(1)
  */
 #define KERNEL_USUAL
 #define KERNEL_FEW 2
 #include "device/cuda/loops_body.cuh"
 
-enum { USUAL_RUN = 16 };
+enum { USUAL_RUN = 8 };
 
-/* Gives half of 2 HALF numbers to the thread HALF away and adds what comes from there to the rest. */
-template <int HALF> static __device__ __forceinline__ void halve(float (&v)[32], int lane)
+/* Gives half of 2 HALF numbers to the thread APART away and adds what comes from there to the rest. */
+template <int HALF, int APART, int N> static __device__ __forceinline__ void halve(float (&v)[N], int lane)
 {
 #pragma unroll
     for (int i = 0; i < HALF; i++) {
         float low = v[i], high = v[i + HALF];
-        float other = __shfl_xor_sync(0xFFFFFFFFu, lane & HALF ? low : high, HALF);
-        v[i] = (lane & HALF ? high : low) + other;
+        float other = __shfl_xor_sync(0xFFFFFFFFu, lane & APART ? low : high, APART);
+        v[i] = (lane & APART ? high : low) + other;
     }
 }
 
@@ -29,11 +35,11 @@ template <int N> static __device__ __forceinline__ float thirty_two(const float 
 #pragma unroll
     for (int i = 0; i < 32; i++)
         v[i] = s + i < N ? own[s + i < N ? s + i : 0] : 0.0f;
-    halve<16>(v, lane);
-    halve<8>(v, lane);
-    halve<4>(v, lane);
-    halve<2>(v, lane);
-    halve<1>(v, lane);
+    halve<16, 16>(v, lane);
+    halve<8, 8>(v, lane);
+    halve<4, 4>(v, lane);
+    halve<2, 2>(v, lane);
+    halve<1, 1>(v, lane);
     return v[0];
 }
 
@@ -81,6 +87,106 @@ static __device__ void reduce_own(const Args *args, int64_t count, double *parti
     }
 }
 
+/* ---- Gram matrices --------------------------------------------------------------------------- */
+
+enum {
+    SAMPLES = 2 * USUAL_PAIRS,
+    GRAM_CLASS = SAMPLES * SAMPLES + SAMPLES * (SAMPLES + 1),
+    GRAM_SUMS = USUAL_CLASSES * GRAM_CLASS,
+    GRAM_AT_ONCE = LOOPS_THREADS / 2, /* voxels of a block */
+    GRAM_BLOCKS = 264,                /* about: two for each of an H200's multiprocessors, all at once */
+    GRAM_LEAST = 4, GRAM_MOST = 32    /* voxels of a thread */
+};
+
+static int gram_run(int64_t count)
+{
+    const int64_t all = (int64_t)GRAM_BLOCKS * GRAM_AT_ONCE, run = (count + all - 1) / all;
+    return run < GRAM_LEAST ? GRAM_LEAST : run > GRAM_MOST ? GRAM_MOST : (int)run;
+}
+
+/* The sums of one class of one voxel, in the order of r_gram. */
+static __device__ __forceinline__ void gram_add(float (&own)[GRAM_CLASS], const float (&p)[SAMPLES],
+                                                const float (&q)[SAMPLES])
+{
+    int at = 0;
+#pragma unroll
+    for (int ab = 0; ab < SAMPLES * SAMPLES; ab++)
+        own[at++] += p[ab / SAMPLES] * q[ab % SAMPLES];
+#pragma unroll
+    for (int a = 0; a < SAMPLES; a++)
+#pragma unroll
+        for (int b = a; b < SAMPLES; b++)
+            own[at++] += p[a] * p[b];
+#pragma unroll
+    for (int a = 0; a < SAMPLES; a++)
+#pragma unroll
+        for (int b = a; b < SAMPLES; b++)
+            own[at++] += q[a] * q[b];
+}
+
+/* Both networks' samples of a lane's class at voxel i; n 0: zeros. */
+static __device__ __forceinline__ void gram_samples(float (&p)[SAMPLES], float (&q)[SAMPLES],
+                                                    const struct k_gauss *own, int64_t i, int64_t n, int odd)
+{
+    struct k_gauss_lanes l;
+    float prob[2 * GAUSS_ROWS][K_LANES];
+    k_gauss_probs(own, &l, i, n, prob);
+#pragma unroll
+    for (int s = 0; s < SAMPLES; s++) {
+        float first = prob[2 * s][0], second = prob[2 * s + 1][0], mine = odd ? second : first;
+        float other = __shfl_xor_sync(0xFFFFFFFFu, odd ? first : second, 1);
+        p[s] = odd ? other : mine;
+        q[s] = odd ? mine : other;
+    }
+}
+
+/* Sums over the lanes of one class of 16 numbers, from own[s] on: lane 2t, or 2t + 1, gets the t-th. */
+static __device__ __forceinline__ float sixteen(const float (&own)[GRAM_CLASS], int s, int lane)
+{
+    float v[16];
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        v[i] = s + i < GRAM_CLASS ? own[s + i < GRAM_CLASS ? s + i : 0] : 0.0f;
+    halve<8, 16>(v, lane);
+    halve<4, 8>(v, lane);
+    halve<2, 4>(v, lane);
+    halve<1, 2>(v, lane);
+    return v[0];
+}
+
+static __global__ void __launch_bounds__(LOOPS_THREADS, 2)
+    reduce_gram(const __grid_constant__ struct r_gram args, int64_t count, int run, double *partial)
+{
+    enum { WARPS = LOOPS_THREADS / 32 };
+    __shared__ struct k_gauss of[2];
+    __shared__ float rows[WARPS][GRAM_SUMS];
+    const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, odd = lane % 2;
+    float own[GRAM_CLASS] = {0}, p[SAMPLES], q[SAMPLES];
+    if (t < 2)
+        of[t] = t ? args.q : args.p;
+    __syncthreads();
+    int64_t i = (int64_t)blockIdx.x * run * GRAM_AT_ONCE + t / 2;
+    for (int r = 0; r < run; r++, i += GRAM_AT_ONCE) {
+        gram_samples(p, q, &of[odd], i, i < count, odd);
+        gram_add(own, p, q);
+    }
+#pragma unroll
+    for (int s = 0; s < GRAM_CLASS; s += 16) {
+        float sum = sixteen(own, s, lane);
+        if (s + lane / 2 < GRAM_CLASS)
+            rows[warp][odd * GRAM_CLASS + s + lane / 2] = sum;
+    }
+    __syncthreads();
+    if (t >= GRAM_SUMS)
+        return;
+    double sum = 0;
+    for (int w = 0; w < WARPS; w++)
+        sum += (double)rows[w][t];
+    partial[(int64_t)t * gridDim.x + blockIdx.x] = sum;
+}
+
+/* ---- kernels and launches -------------------------------------------------------------------- */
+
 #define OWN_KERNEL(name, n, unroll)                                                                \
     static __global__ void __launch_bounds__(LOOPS_THREADS)                                        \
         reduce_##name(const __grid_constant__ struct r_##name args, int64_t count, double *partial) \
@@ -103,9 +209,10 @@ void loops_usual_map(const struct loops_launch *l, int kernel, const void *args)
     }
 }
 
-int loops_usual_blocks(int64_t count)
+int loops_usual_blocks(int reduction, int64_t count)
 {
-    const int64_t each = (int64_t)USUAL_RUN * LOOPS_THREADS;
+    const int64_t each = reduction == REDUCE_gram ? (int64_t)gram_run(count) * GRAM_AT_ONCE
+                                                  : (int64_t)USUAL_RUN * LOOPS_THREADS;
     return (int)((count + each - 1) / each);
 }
 
@@ -113,6 +220,10 @@ void loops_usual_reduce(const struct loops_launch *l, int reduction, const void 
 {
     switch (reduction) {
         LOOPS_USUAL_REDUCES(OWN_LAUNCH)
+    case REDUCE_gram:
+        reduce_gram<<<l->blocks, LOOPS_THREADS, 0, l->stream>>>(*(const struct r_gram *)args, l->count,
+                                                                gram_run(l->count), l->partial);
+        break;
     }
 }
 
