@@ -145,6 +145,35 @@ static inline struct vol ref_add(struct vol x, struct vol y)
     return x;
 }
 
+/* Where fine voxel `at` of `to` lies among `from` coarse ones. */
+static inline double ref_place(enum net_resize_by how, int at, int from, int to)
+{
+    if (how == NET_NEAREST)
+        return floor((double)at * from / to);
+    double x = how == NET_ALIGNED ? (to > 1 ? (double)at * (from - 1) / (to - 1) : 0)
+                                  : (at + 0.5) * from / to - 0.5;
+    return fmin(fmax(x, 0), from - 1);
+}
+
+static inline struct vol ref_resize(struct reference *r, struct vol x, enum net_resize_by how, int levels)
+{
+    struct vol y = ref_vol(r, x.n, x.c, x.d << levels, x.h << levels, x.w << levels);
+    int64_t V = (int64_t)y.d * y.h * y.w;
+    r->layer++;
+    for (int64_t i = 0; i < y.n * y.c * V; i++) {
+        double z = ref_place(how, (int)(i % V / y.w / y.h), x.d, y.d);
+        double h = ref_place(how, (int)(i % V / y.w % y.h), x.h, y.h);
+        double w = ref_place(how, (int)(i % y.w), x.w, y.w);
+        for (int k = 0; k < 8; k++) {
+            int a = (int)z + (k >> 2), b = (int)h + (k >> 1 & 1), c = (int)w + (k & 1);
+            double share = (1 - fabs(z - a)) * (1 - fabs(h - b)) * (1 - fabs(w - c));
+            if (share > 0)
+                y.v[i] += share * *ref_at(&x, (int)(i / V / y.c), (int)(i / V % y.c), a, b, c);
+        }
+    }
+    return y;
+}
+
 static inline struct vol ref_unit(struct reference *r, struct vol x, enum conv_kind kind, int c,
                                   const char *block, int at)
 {

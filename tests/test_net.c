@@ -5,6 +5,7 @@
 
 static const struct net_definition vnet_16 = {vnet_define, 1, 2, 16, 0, NET_DROPOUT_BOTH, 0};
 static const struct net_definition aua_16 = {aua_define, 1, 2, 16, 8, NET_DROPOUT_BOTH, 0};
+static const struct net_definition mcnet_16 = {mcnet_plus_define, 1, 2, 16, 0, NET_DROPOUT_BOTH, 0};
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -33,6 +34,11 @@ static void test_counts(void **state)
     d = vnet_16;
     d.channels = 3, d.classes = 14; /* 27*2*16 more weights in, 12*(16+1) more numbers out */
     assert_int_equal(count_of(dev, d), 9448866 + 27 * 2 * 16 + 12 * 17);
+    d = vnet_16;
+    d.define = mcnet_define;
+    assert_int_equal(count_of(dev, d), 12347716);
+    d.define = mcnet_plus_define;
+    assert_int_equal(count_of(dev, d), 15246566);
     device_close(dev);
 }
 
@@ -205,18 +211,20 @@ static void test_plan(void **state)
             continue;
         struct net_shape train = {2, 96, 96, 96, NET_TRAINING, 0};
         struct net_shape window = {1, 96, 96, 96, NET_FORWARD_ONLY, 0};
-        size_t bound[3], bytes[3];
+        size_t bound[4], bytes[4];
         double torch = torch_bytes(2 * 96.0 * 96 * 96);
         bytes[0] = planned(dev, &vnet_16, train, &bound[0]);
         bytes[1] = planned(dev, &vnet_16, window, &bound[1]);
         bytes[2] = planned(dev, &aua_16, train, &bound[2]);
+        bytes[3] = planned(dev, &mcnet_16, train, &bound[3]);
         print_message("%s 96^3: V-Net training of 2 %.0f MiB (least %.0f, PyTorch keeps %.0f), "
-                      "window %.0f MiB (least %.0f), AUA training of 2 %.0f MiB (least %.0f)\n",
+                      "window %.0f MiB (least %.0f), AUA training of 2 %.0f MiB (least %.0f), "
+                      "MC-Net+ %.0f MiB (least %.0f)\n",
                       precision_name(kinds[k]), (double)bytes[0] / 1048576,
                       (double)bound[0] / 1048576, torch / 1048576, (double)bytes[1] / 1048576,
                       (double)bound[1] / 1048576, (double)bytes[2] / 1048576,
-                      (double)bound[2] / 1048576);
-        for (int i = 0; i < 3; i++)
+                      (double)bound[2] / 1048576, (double)bytes[3] / 1048576, (double)bound[3] / 1048576);
+        for (int i = 0; i < 4; i++)
             assert_true((double)bytes[i] <= 1.1 * (double)bound[i]);
         /* gradients between layers are included on our side only */
         assert_true((double)bytes[0] <= 0.6 * torch / (k + 1));
@@ -378,6 +386,53 @@ static void test_untouched(void **state)
     net_backward(b.net); /* nobody asked for a gradient */
     check_touched(b.params, all, 1);
     assert_int_equal(b.params->batches, 3);
+    bench_close(&b);
+    device_close(dev);
+}
+
+/* What several outputs send back is the sum of what each sends alone, to the bits of rounding; one alone
+ * leaves the other decoders alone; and the V-Net inside is a V-Net. */
+static void test_branches(void **state)
+{
+    static const char *const others[] = {"decoder2", "decoder3"};
+    struct net_definition def = {mcnet_plus_define, 1, 2, 2, 0, NET_DROPOUT_BOTH, 0}, plain = def;
+    struct net_shape s = {2, 16, 16, 32, NET_TRAINING, 0};
+    struct device *dev = open_device(PRECISION_F32, 2);
+    struct net *vnet = NULL;
+    struct error e = {0};
+    struct bench b;
+    (void)state;
+    bench_open(&b, dev, &def, &s);
+    train_forward(&b);
+    net_backward(b.net);
+    int64_t n = b.params->trainable_count;
+    float *all = fetch(dev, b.params->grad, n);
+    double *sum = calloc((size_t)n, sizeof *sum), norm = norm_of(all, n);
+    for (int k = 0; k < 3; k++) {
+        net_forward(b.net, &b.image, &train_pass);
+        params_zero_grad(b.params);
+        struct tensor t = net_grad(b.net, net_logits[k]);
+        fill_grad(dev, &t, k);
+        net_backward(b.net);
+        if (k == 0)
+            check_touched(b.params, others, 2);
+        float *one = fetch(dev, b.params->grad, n);
+        for (int i = 0; i < b.params->n_trainable; i++)
+            for (int64_t j = 0; b.params->touched[i] && j < b.params->list[i].count; j++)
+                sum[b.params->list[i].offset + j] += (double)one[b.params->list[i].offset + j];
+        free(one);
+    }
+    for (int64_t i = 0; i < n; i++)
+        assert_true(fabs(sum[i] - (double)all[i]) < 1e-5 * norm);
+    plain.define = vnet_define;
+    assert_ok(net_new(&vnet, b.params, &plain, &s, &e), e);
+    net_forward(b.net, &b.image, &eval_pass);
+    net_forward(vnet, &b.image, &eval_pass);
+    struct tensor x = net_value(b.net, "logits"), y = net_value(vnet, "logits");
+    assert_memory_equal(x.data, y.data, (size_t)tensor_count(&x) * sizeof(float));
+    net_free(vnet);
+    free(sum);
+    free(all);
     bench_close(&b);
     device_close(dev);
 }
@@ -583,7 +638,7 @@ int main(void)
         cmocka_unit_test(test_untouched),   cmocka_unit_test(test_gradients_add),
         cmocka_unit_test(test_no_variance), cmocka_unit_test(test_fewer_items),
         cmocka_unit_test(test_plans_agree), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_branches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,6 +176,23 @@ static void golden_vnet_case(enum precision precision, int steady, double forwar
     device_close(dev);
 }
 
+/* Three decoders: skips that are part of three adds, both ways of making larger. */
+static void golden_mcnet_case(enum precision precision, double forward_limit, double grad_limit)
+{
+    struct net_definition def = {mcnet_plus_define, 1, 3, 4, 0, NET_DROPOUT_BOTH, 0};
+    struct net_shape s = {2, 32, 32, 32, NET_TRAINING, 1};
+    struct device *dev = open_device(precision, 2);
+    struct bench b;
+    struct head h = {0};
+    if (!dev)
+        skip();
+    bench_open(&b, dev, &def, &s);
+    set_betas(&b, 3.0f);
+    check_golden(golden_mcnet_steady, COUNT(golden_mcnet_steady), &b, &h, forward_limit, grad_limit);
+    bench_close(&b);
+    device_close(dev);
+}
+
 static void golden_aua_case(enum precision precision, double forward_limit, double grad_limit)
 {
     struct net_definition def = {aua_define, 1, 2, 4, 3, NET_DROPOUT_BOTH, 0}, project = def;
@@ -217,6 +234,18 @@ static void test_golden_vnet_bf16(void **state)
     golden_vnet_case(PRECISION_BF16, 1, 1e-3, 1e-3);
 }
 
+static void test_golden_mcnet_f32(void **state)
+{
+    (void)state;
+    golden_mcnet_case(PRECISION_F32, 1e-6, 1e-6);
+}
+
+static void test_golden_mcnet_bf16(void **state)
+{
+    (void)state;
+    golden_mcnet_case(PRECISION_BF16, 1e-3, 1e-3);
+}
+
 static void test_golden_aua_f32(void **state)
 {
     (void)state;
@@ -231,7 +260,7 @@ static void test_golden_aua_bf16(void **state)
 
 /* ---- finite differences ---------------------------------------------------------------------- */
 
-/* Everything the builder can say that a V-Net does not: norm without relu, dropout on norm without
+/* What the builder can say that a V-Net does not: norm without relu, dropout on norm without
  * relu, dropout on a raw convolution, relu without norm, two readers of one value, an output that
  * is read. */
 static void odd_define(struct builder *b, const struct net_definition *self)
@@ -274,6 +303,39 @@ static double odd_loss(struct reference *r, struct vol image)
     o = ref_relu(o);
     loss += weighted(ref_conv(r, o, CONV_1, 2, "g"), 1);
     return loss + weighted(ref_conv(r, o, CONV_3, 3, "h"), 2);
+}
+
+/* Two decoders on the same skips, all ways of making larger, an output that was coarse. */
+static void several_define(struct builder *b, const struct net_definition *self)
+{
+    int s = net_norm_relu(b, net_conv(b, net_input(b, self->channels), CONV_3, 3, "a"), "an");
+    int t = net_norm_relu(b, net_conv(b, s, CONV_DOWN, 4, "b"), "bn");
+    int x = net_dropout(b, net_norm_relu(b, net_conv(b, t, CONV_DOWN, 5, "c"), "cn"), 0.25f);
+    net_output(b, net_resize(b, net_conv(b, x, CONV_1, 2, "d"), NET_CENTRED, 2), "coarse");
+    int u = net_norm_relu(b, net_conv(b, x, CONV_UP, 4, "e"), "en");
+    u = net_norm_relu(b, net_conv(b, net_add(b, u, t), CONV_3, 4, "f"), "fn");
+    u = net_norm_relu(b, net_conv(b, u, CONV_UP, 3, "g"), "gn");
+    net_output(b, net_conv(b, net_add(b, u, s), CONV_1, 2, "h"), "one");
+    u = net_norm_relu(b, net_conv(b, net_resize(b, x, NET_ALIGNED, 1), CONV_3, 4, "i"), "in");
+    u = net_norm_relu(b, net_conv(b, net_add(b, u, t), CONV_3, 4, "j"), "jn");
+    u = net_norm_relu(b, net_conv(b, net_resize(b, u, NET_NEAREST, 1), CONV_3, 3, "k"), "kn");
+    net_output(b, net_conv(b, net_add(b, s, u), CONV_1, 2, "l"), "two");
+}
+
+static double several_loss(struct reference *r, struct vol image)
+{
+    struct vol s = ref_relu(ref_norm(r, ref_conv(r, image, CONV_3, 3, "a"), "an"));
+    struct vol t = ref_relu(ref_norm(r, ref_conv(r, s, CONV_DOWN, 4, "b"), "bn"));
+    struct vol x = ref_drop(r, ref_relu(ref_norm(r, ref_conv(r, t, CONV_DOWN, 5, "c"), "cn")));
+    double loss = weighted(ref_resize(r, ref_conv(r, x, CONV_1, 2, "d"), NET_CENTRED, 2), 0);
+    struct vol u = ref_relu(ref_norm(r, ref_conv(r, x, CONV_UP, 4, "e"), "en"));
+    u = ref_relu(ref_norm(r, ref_conv(r, ref_add(u, t), CONV_3, 4, "f"), "fn"));
+    u = ref_relu(ref_norm(r, ref_conv(r, u, CONV_UP, 3, "g"), "gn"));
+    loss += weighted(ref_conv(r, ref_add(u, s), CONV_1, 2, "h"), 1);
+    u = ref_relu(ref_norm(r, ref_conv(r, ref_resize(r, x, NET_ALIGNED, 1), CONV_3, 4, "i"), "in"));
+    u = ref_relu(ref_norm(r, ref_conv(r, ref_add(u, t), CONV_3, 4, "j"), "jn"));
+    u = ref_relu(ref_norm(r, ref_conv(r, ref_resize(r, u, NET_NEAREST, 1), CONV_3, 3, "k"), "kn"));
+    return loss + weighted(ref_conv(r, ref_add(u, s), CONV_1, 2, "l"), 2);
 }
 
 static double vnet_loss(struct reference *r, struct vol image)
@@ -396,6 +458,17 @@ static void test_slopes_odd(void **state)
     finite_differences(&eval, &def, &s, &eval_pass);
 }
 
+/* A coarse axis of one voxel is among these. */
+static void test_slopes_several(void **state)
+{
+    struct net_definition def = {several_define, 2, 2, 1, 0, 0, 0};
+    struct net_shape s = {3, 8, 4, 12, NET_TRAINING, 1};
+    struct check train = {.loss = several_loss, .every = 1, .limit = 1e-3}, eval = train;
+    (void)state;
+    finite_differences(&train, &def, &s, &train_pass);
+    finite_differences(&eval, &def, &s, &eval_pass);
+}
+
 static void test_slopes_vnet(void **state)
 {
     struct net_definition def = {vnet_define, 1, 2, 2, 0, NET_DROPOUT_BOTH, 0};
@@ -409,8 +482,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_vnet_f32), cmocka_unit_test(test_golden_vnet_bf16),
+        cmocka_unit_test(test_golden_mcnet_f32), cmocka_unit_test(test_golden_mcnet_bf16),
         cmocka_unit_test(test_golden_aua_f32),  cmocka_unit_test(test_golden_aua_bf16),
         cmocka_unit_test(test_slopes_odd),      cmocka_unit_test(test_slopes_vnet),
+        cmocka_unit_test(test_slopes_several),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/net.h: the V-Net and AUA's network as PyTorch computes them, in double precision.
+"""Makes tests/golden/net.h: the V-Net, MC-Net+ and AUA's network as PyTorch computes them, in double precision.
 
 Weights and dropout masks are falx's own random numbers (Philox, src/base/rng.h), made again here, and
 images and output gradients are formulas of the index, so that only results are stored: a few values of
@@ -104,8 +104,15 @@ class Net:
         mean, var = self.buffers[norm]
         return F.relu(F.batch_norm(x, mean, var, g, b, self.train, 0.1, 1e-5))
 
-    def up(self, x, skip, c, name):
-        return self.unit(x, 2, c, name, 0, True) + skip
+    def resize(self, x, **how):
+        self.layer += 1
+        return F.interpolate(x, scale_factor=2, **how)
+
+    def up(self, x, skip, c, name, how=None):
+        """how: of F.interpolate, with a convolution after it; None: a transposed convolution."""
+        if how is None:
+            return self.unit(x, 2, c, name, 0, True) + skip
+        return self.unit(self.resize(x, **how), 3, c, name, 1) + skip
 
     def block(self, x, stages, c, name):
         for i in range(stages):
@@ -121,23 +128,40 @@ class Net:
         m = torch.from_numpy(np.where(u >= 0.5, 2.0, 0.0).reshape(n, c, 1, 1, 1))
         return x * m
 
-    def trunk(self, x, f):
+    def encoder(self, x, f):
         self.layer = 0
         x1 = self.block(x, 1, f, "block_one")
         x2 = self.block(self.unit(x1, 2, 2 * f, "block_one_dw", 0), 2, 2 * f, "block_two")
         x3 = self.block(self.unit(x2, 2, 4 * f, "block_two_dw", 0), 3, 4 * f, "block_three")
         x4 = self.block(self.unit(x3, 2, 8 * f, "block_three_dw", 0), 3, 8 * f, "block_four")
         x = self.block(self.unit(x4, 2, 16 * f, "block_four_dw", 0), 3, 16 * f, "block_five")
-        x = self.drop(x) if self.dropout else x
-        x = self.block(self.up(x, x4, 8 * f, "block_five_up"), 3, 8 * f, "block_six")
-        x = self.block(self.up(x, x3, 4 * f, "block_six_up"), 3, 4 * f, "block_seven")
-        x = self.block(self.up(x, x2, 2 * f, "block_seven_up"), 2, 2 * f, "block_eight")
-        x = self.block(self.up(x, x1, f, "block_eight_up"), 1, f, "block_nine")
+        return x1, x2, x3, x4, self.drop(x) if self.dropout else x
+
+    def decoder(self, encoded, f, how=None, prefix=""):
+        x1, x2, x3, x4, x = encoded
+        at = prefix + "block_"
+        x = self.block(self.up(x, x4, 8 * f, at + "five_up", how), 3, 8 * f, at + "six")
+        x = self.block(self.up(x, x3, 4 * f, at + "six_up", how), 3, 4 * f, at + "seven")
+        x = self.block(self.up(x, x2, 2 * f, at + "seven_up", how), 2, 2 * f, at + "eight")
+        x = self.block(self.up(x, x1, f, at + "eight_up", how), 1, f, at + "nine")
         return self.drop(x) if self.dropout else x
+
+    def trunk(self, x, f):
+        return self.decoder(self.encoder(x, f), f)
 
 
 def vnet(net, x, f, classes):
     return {"logits": net.conv(net.trunk(x, f), 1, classes, "out_conv")}
+
+
+def mcnet_plus(net, x, f, classes):
+    encoded, out = net.encoder(x, f), {}
+    ways = [None, dict(mode="trilinear", align_corners=True), dict(mode="nearest")]
+    for k, how in enumerate(ways):
+        prefix = "decoder%d." % (k + 1) if k else ""
+        trunk = net.decoder(encoded, f, how, prefix)
+        out["logits%s" % (k + 1 if k else "")] = net.conv(trunk, 1, classes, prefix + "out_conv")
+    return out
 
 
 def aua(net, x, f, classes, rank, points):
@@ -198,6 +222,7 @@ def main():
     case("vnet", (2, 32, 32, 32, 2), lambda n, x: vnet(n, x, 4, 3), False, 0.0)
     case("vnet_steady", (2, 32, 32, 32, 2), lambda n, x: vnet(n, x, 4, 3), False, 3.0)
     points = np.arange(0, 2 * 32 * 32 * 32, 97)[:150]
+    case("mcnet_steady", (2, 32, 32, 32, 1), lambda n, x: mcnet_plus(n, x, 4, 3), True, 3.0)
     case("aua_steady", (2, 32, 32, 32, 1), lambda n, x: aua(n, x, 4, 2, 3, points), True, 3.0)
 
 

@@ -28,6 +28,7 @@
 
 #include "device/kernels_contrast.h"
 #include "device/kernels_heads.h"
+#include "device/kernels_layer.h"
 #include "device/kernels_loss.h"
 #include "device/kernels_mix.h"
 #include "device/kernels_norm.h"
@@ -36,7 +37,7 @@
 #include "device/kernels_predict.h"
 
 #define KERNELS(X) KERNELS_LOSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_NORM(X) \
-    KERNELS_HEADS(X) KERNELS_OPTIM(X) KERNELS_PATCH(X) KERNELS_PREDICT(X)
+    KERNELS_HEADS(X) KERNELS_LAYER(X) KERNELS_OPTIM(X) KERNELS_PATCH(X) KERNELS_PREDICT(X)
 #define REDUCES(X) REDUCES_LOSS(X) REDUCES_CONTRAST(X) REDUCES_HEADS(X) REDUCES_OPTIM(X)
 
 #define KERNEL_ID_(name) KERNEL_##name,

@@ -106,32 +106,54 @@ static void read_value(struct builder *b, int x)
         read_layer(b, v->from[i]);
 }
 
-int net_conv(struct builder *b, int x, enum conv_kind kind, int c_out, const char *name)
+/* The next layer, which reads x; its output is `up` levels finer. */
+static struct layer *add_layer(struct builder *b, enum layer_kind is, int x, int c_out, int up)
 {
     struct graph *g = b->graph;
     const struct value *in = get_value(b, x);
-    int level = in->level + (kind == CONV_DOWN) - (kind == CONV_UP);
+    int level = in->level - up;
     CHECK(g->n_layers < NET_LAYERS && level >= 0 && c_out > 0);
     read_value(b, x);
-    struct layer *l = &g->layers[g->n_layers];
-    *l = (struct layer){.kind = kind,
-                        .input = x,
-                        .c_in = in->c,
-                        .c_out = c_out,
-                        .level_in = in->level,
-                        .level = level,
-                        .view = -1,
-                        .output = -1};
-    add_conv_params(b, l, name);
+    struct layer *l = &g->layers[g->n_layers++];
+    *l = (struct layer){.is = is, .input = x, .c_in = in->c, .c_out = c_out, .level_in = in->level,
+                        .level = level, .view = -1, .output = -1};
     g->max_level = level > g->max_level ? level : g->max_level;
-    return add_value(
-        b, (struct value){.kind = FROM_LAYER, .c = c_out, .level = level, .layer = g->n_layers++});
+    return l;
+}
+
+static int output_of(struct builder *b, const struct layer *l)
+{
+    return add_value(b, (struct value){.kind = FROM_LAYER, .c = l->c_out, .level = l->level,
+                                       .layer = (int)(l - b->graph->layers)});
+}
+
+int net_conv(struct builder *b, int x, enum conv_kind kind, int c_out, const char *name)
+{
+    struct layer *l = add_layer(b, LAYER_CONV, x, c_out, (kind == CONV_UP) - (kind == CONV_DOWN));
+    l->kind = kind;
+    add_conv_params(b, l, name);
+    return output_of(b, l);
+}
+
+int net_resize(struct builder *b, int x, enum net_resize_by how, int levels)
+{
+    const struct value *in = get_value(b, x);
+    CHECK(in->kind == FROM_LAYER && levels >= 1 && levels <= 4);
+    struct layer *l = add_layer(b, LAYER_RESIZE, x, in->c, levels);
+    l->by = how;
+    return output_of(b, l);
+}
+
+/* What is not stored by a convolution is read as it is. */
+static int is_conv(const struct builder *b, const struct value *v)
+{
+    return v->kind == FROM_LAYER && b->graph->layers[v->layer].is == LAYER_CONV;
 }
 
 int net_norm(struct builder *b, int x, const char *name)
 {
     struct value v = *get_value(b, x);
-    CHECK(v.kind == FROM_LAYER && !v.norm && !v.relu && v.dropout == 0);
+    CHECK(is_conv(b, &v) && !v.norm && !v.relu && v.dropout == 0);
     struct layer *l = &b->graph->layers[v.layer];
     CHECK(!l->norm && l->output < 0);
     l->norm = v.norm = 1;
@@ -145,7 +167,7 @@ int net_norm(struct builder *b, int x, const char *name)
 int net_relu(struct builder *b, int x)
 {
     struct value v = *get_value(b, x);
-    CHECK(v.kind == FROM_LAYER && v.dropout == 0);
+    CHECK(is_conv(b, &v) && v.dropout == 0);
     v.relu = 1;
     return add_value(b, v);
 }
@@ -158,7 +180,7 @@ int net_norm_relu(struct builder *b, int x, const char *name)
 int net_dropout(struct builder *b, int x, float p)
 {
     struct value v = *get_value(b, x);
-    CHECK(v.kind == FROM_LAYER && v.dropout == 0 && p > 0 && p < 1);
+    CHECK(is_conv(b, &v) && v.dropout == 0 && p > 0 && p < 1);
     v.dropout = p;
     return add_value(b, v);
 }

@@ -41,7 +41,8 @@ struct tensor net_slot_tensor(const struct net *n, int slot)
     if (s->layer < 0)
         return shaped(n, s->item, VALUE_F32, 0, n->graph.values[0].c);
     const struct layer *l = &n->graph.layers[s->layer];
-    return shaped(n, s->item, device_value_type(n->dev), l->level, l->c_out);
+    enum value_type type = l->output >= 0 ? device_value_type(n->dev) : n->run[s->layer].type;
+    return shaped(n, s->item, type, l->level, l->c_out);
 }
 
 /* Of an open output, with all its classes. */
@@ -82,13 +83,16 @@ static struct conv_in input_of(const struct net *n, int layer)
     return in;
 }
 
-/* The slot that the gradient of a layer's input goes to, or -1. */
+/* The slot that the gradient of a layer's input goes to, or -1; of an add, that of the later operand. */
 static int input_slot(const struct net *n, int layer)
 {
-    const struct value *v = &n->graph.values[n->graph.layers[layer].input];
+    const struct value *all = n->graph.values, *v = &all[n->graph.layers[layer].input];
     if (v->kind == FROM_INPUT)
         return n->input_slot;
-    return n->run[v->kind == FROM_ADD ? n->graph.values[v->from[0]].layer : v->layer].slot;
+    if (v->kind == FROM_LAYER)
+        return n->run[v->layer].slot;
+    int a = all[v->from[0]].layer, b = all[v->from[1]].layer;
+    return n->run[a > b ? a : b].slot;
 }
 
 float *net_param(const struct net *n, int param)
@@ -136,6 +140,10 @@ void net_forward(struct net *n, const struct tensor *image, const struct net_pas
         struct tensor y = net_layer_tensor(n, i);
         struct conv_stats stats = {n->stat_mean, n->stat_m2};
         int wanted = l->norm && pass->mode == NET_TRAIN;
+        if (l->is == LAYER_RESIZE) {
+            resize_forward(n, i, &in.from[0]);
+            continue;
+        }
         dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y,
                                wanted ? &stats : NULL);
         norm_tables(n, i, pass);
@@ -205,29 +213,50 @@ static int sums_before(struct net *n, int i, struct conv_sums *out)
     return 1;
 }
 
-static void backward_layer(struct net *n, int i)
+/* dx: what add says of it is CONV_ADD_DX or nothing. */
+static void backward_conv(struct net *n, int i, const struct conv_grad *g, const struct tensor *dx, int add)
 {
     const struct layer *l = &n->graph.layers[i];
-    struct conv_grad g;
+    struct conv_in in = input_of(n, i);
     struct conv_sums sums;
+    /* batch statistics take the bias out: its gradient is exactly 0, and norm_backward set it */
+    float *dbias = l->norm && n->mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
+    add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
+    int with_sums = sums_before(n, i, &sums);
+    n->dev->ops->conv_backward(n->run[i].conv, g, &in, dx, add, net_touched_grad(n, l->weight), dbias,
+                               with_sums ? &sums : NULL);
+    n->sums_of = with_sums ? i - 1 : -1;
+}
+
+static void backward_layer(struct net *n, int i)
+{
+    struct conv_grad g;
     int reached = gradient_of(n, i, &g);
     n->sums_of = -1;
     if (!reached)
         return;
-    struct conv_in in = input_of(n, i);
     int s = input_slot(n, i), add = s >= 0 && n->slots[s].written ? CONV_ADD_DX : 0;
     struct tensor dx = {0};
     if (s >= 0) {
         dx = net_slot_tensor(n, s);
         n->slots[s].written = 1;
     }
-    /* batch statistics take the bias out: its gradient is exactly 0, and norm_backward set it */
-    float *dbias = l->norm && n->mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
-    add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
-    int with_sums = sums_before(n, i, &sums);
-    n->dev->ops->conv_backward(n->run[i].conv, &g, &in, &dx, add, net_touched_grad(n, l->weight), dbias,
-                               with_sums ? &sums : NULL);
-    n->sums_of = with_sums ? i - 1 : -1;
+    if (n->graph.layers[i].is == LAYER_RESIZE)
+        resize_backward(n, i, &g.g, &dx, add != 0);
+    else
+        backward_conv(n, i, &g, &dx, add);
+}
+
+/* The layer has read its slot: what other decoders sent to the same skip joins it. */
+static void meet(struct net *n, int i)
+{
+    const struct layer_run *r = &n->run[i];
+    if (r->meets < 0 || !n->slots[r->meets].written)
+        return;
+    struct tensor to = net_slot_tensor(n, r->slot), from = net_slot_tensor(n, r->meets);
+    RUN(n->dev, meet, tensor_count(&to), .to = to.data, .from = from.data, .bf16 = to.type == VALUE_BF16,
+        .fresh = !n->slots[r->slot].written);
+    n->slots[r->slot].written = 1;
 }
 
 /* The gradients of open outputs lose the channel that is no number of the network's. */
@@ -254,8 +283,10 @@ void net_backward(struct net *n)
     narrow_grads(n);
     for (int k = 0; k < n->n_slots; k++)
         n->slots[k].written = 0;
-    for (int i = n->graph.n_layers - 1; i >= 0; i--)
+    for (int i = n->graph.n_layers - 1; i >= 0; i--) {
         backward_layer(n, i);
+        meet(n, i);
+    }
     if (n->input_slot >= 0 && !n->slots[n->input_slot].written) {
         struct tensor t = net_slot_tensor(n, n->input_slot);
         n->dev->ops->zero(n->dev, t.data, (size_t)tensor_count(&t) * sizeof(float));

@@ -35,10 +35,14 @@ int net_norm_relu(struct builder *b, int x, const char *name); /* batch norm eps
 int net_norm(struct builder *b, int x, const char *name);
 int net_relu(struct builder *b, int x);
 int net_dropout(struct builder *b, int x, float p); /* whole channels, as Dropout3d; not on raw input */
-/* A skip: the later layer is read by the add alone; what else reads the earlier one comes before the later
- * (net_build.c says why). A value is part of one add. */
+/* A skip: the later layer is read by this add alone; the earlier one may be part of several adds, and what
+ * else reads it comes before all of their later layers (net_build.c says why). */
 int net_add(struct builder *b, int x, int y);
-void net_output(struct builder *b, int x, const char *name); /* x must be a raw convolution */
+/* 2^levels times as large along each axis, by repeating voxels or by trilinear interpolation between them:
+ * corners on corners, or centres of voxels taken as boxes (PyTorch's align_corners = true, false). Stored. */
+enum net_resize_by { NET_NEAREST, NET_ALIGNED, NET_CENTRED };
+int net_resize(struct builder *b, int x, enum net_resize_by how, int levels);
+void net_output(struct builder *b, int x, const char *name); /* x: a raw convolution, or made larger */
 /* Logits of all classes but the first, whose logit is 0: with one such number softmax is the sigmoid. The
  * output has all of them, and so has its gradient. Such a convolution is read by nobody else. */
 void net_output_open(struct builder *b, int x, const char *name);
@@ -52,6 +56,14 @@ void vnet_define(struct builder *b, const struct net_definition *self);
 /* V-Net with a second head: outputs "distance" (classes - 1, raw: tanh of it is a signed distance), head
  * out_conv, and "logits" (classes, the first 0), head out_conv2.  9,448,866 parameters (1, 2, 16). */
 void sdf_define(struct builder *b, const struct net_definition *self);
+/* Networks with several outputs of classes: "logits", which is the V-Net's, "logits2", "logits3", ... */
+enum { NET_BRANCHES = 4 };
+extern const char *const net_logits[NET_BRANCHES];
+/* MC-Net, 2 decoders, and MC-Net+, 3: they differ in how they go up, by transposed convolution, by trilinear
+ * resizing (corners on corners), by nearest resizing, the latter two with a 3x3x3 convolution after it.
+ * 12,347,716 and 15,246,566 parameters (1, 2, 16). */
+void mcnet_define(struct builder *b, const struct net_definition *self);
+void mcnet_plus_define(struct builder *b, const struct net_definition *self);
 /* AUA's network: outputs "features" (16, raw out_conv), "mean", "log_cov_diag", "cov_factor".  The
  * projection head is a second little network (projection_define) run on gathered voxels only, its
  * parameters live in the same struct params.  9,450,260 parameters (1, 2, 16, rank 8). */

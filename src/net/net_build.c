@@ -9,7 +9,9 @@
  *                                                   s's layer reads it (dL/ds = dL/da + from below)
  *
  * So nothing is copied, as long as everything that reads s directly is recorded before u is, and u
- * is read by the add alone: share_slot() checks that.
+ * is read by the add alone: check_skip() sees to that. If s is part of several adds, one a decoder, each
+ * has a slot of its own; from the last decoder to the first they are added up: when u of a decoder has read
+ * its slot, that of the decoder after it is added to it, and s reads the slot of the first (net.c: meet()).
  */
 #include "device/norm.h"
 #include "net/net_int.h"
@@ -32,40 +34,74 @@ static void readers(const struct graph *g, int layer, int *first, int *last)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-static int new_slot(struct net *n, int layer)
+static int new_slot(struct net *n, int layer, int from, int until)
 {
-    n->slots[n->n_slots] = (struct slot){.item = -1, .layer = layer};
+    n->slots[n->n_slots] = (struct slot){.item = -1, .layer = layer, .from = from, .until = until};
     return n->n_slots++;
 }
 
-static void share_slot(struct net *n, const struct value *add)
+/* The earlier operand of the add whose later one is layer u, or -1. */
+static int skip_of(const struct graph *g, int u)
 {
-    const struct graph *g = &n->graph;
-    int a = g->values[add->from[0]].layer, b = g->values[add->from[1]].layer;
-    int u = a > b ? a : b, s = a > b ? b : a;
-    if (n->run[u].slot < 0) {
-        CHECK(n->run[s].slot < 0); /* a value is part of one add only */
-        n->run[u].slot = n->run[s].slot = new_slot(n, s);
+    for (int k = 0; k < g->n_values; k++) {
+        const struct value *v = &g->values[k];
+        if (v->kind != FROM_ADD)
+            continue;
+        int a = g->values[v->from[0]].layer, b = g->values[v->from[1]].layer;
+        if ((a > b ? a : b) == u)
+            return a > b ? b : a;
     }
-    CHECK(n->run[u].slot == n->run[s].slot);
+    return -1;
+}
+
+/* u is read by one add alone, s by nobody but adds from u on. */
+static void check_skip(const struct graph *g, int u, int s)
+{
+    int adds = 0;
+    for (int k = 0; k < g->n_values; k++) {
+        const struct value *v = &g->values[k];
+        for (int i = 0; v->kind == FROM_ADD && i < 2; i++)
+            adds += g->values[v->from[i]].layer == u;
+    }
+    CHECK(adds == 1);
     for (int j = 0; j < g->n_layers; j++) {
         const struct value *v = &g->values[g->layers[j].input];
-        CHECK(v->kind != FROM_LAYER || v->layer != u);
-        CHECK(v->kind != FROM_LAYER || v->layer != s || j < u);
+        CHECK(v->kind != FROM_LAYER || (v->layer != u && (v->layer != s || j < u)));
     }
+}
+
+/* From the last decoder to the first: u and s share a slot, and s has that of the first in the end. */
+static void share_slot(struct net *n, int u, int s)
+{
+    int first, last, other = n->run[s].slot;
+    check_skip(&n->graph, u, s);
+    readers(&n->graph, u, &first, &last);
+    n->run[u].slot = n->run[s].slot = new_slot(n, s, last, s);
+    n->run[u].meets = other;
+    if (other >= 0)
+        n->slots[other].until = u;
 }
 
 static void make_slots(struct net *n)
 {
     const struct graph *g = &n->graph;
-    for (int j = 0; j < g->n_layers; j++)
-        if (g->values[g->layers[j].input].kind == FROM_ADD)
-            share_slot(n, &g->values[g->layers[j].input]);
-    for (int i = 0; i < g->n_layers; i++)
+    int first, last;
+    for (int u = g->n_layers - 1; u >= 0; u--) {
+        int s = skip_of(g, u);
+        if (s >= 0 && g->layers[u].view >= 0)
+            share_slot(n, u, s);
+    }
+    for (int i = 0; i < g->n_layers; i++) {
+        readers(g, i, &first, &last);
         if (g->layers[i].view >= 0 && n->run[i].slot < 0)
-            n->run[i].slot = new_slot(n, i);
-    if (n->shape.input_grad)
-        n->input_slot = new_slot(n, -1);
+            n->run[i].slot = new_slot(n, i, last, i);
+    }
+    if (!n->shape.input_grad)
+        return;
+    last = g->n_layers - 1;
+    while (g->values[g->layers[last].input].kind != FROM_INPUT)
+        last--;
+    n->input_slot = new_slot(n, -1, last, -1); /* to the end, for net_input_grad */
 }
 
 /* ---- lifetimes ------------------------------------------------------------------------------- */
@@ -101,24 +137,15 @@ static void plan_layer(struct net *n, int i)
         r->wide_grad = plan_add(&n->plan, bytes, N, N);
 }
 
-/* A slot lives from the backward pass of the last layer that reads the value to that of the first
- * layer whose value it is. */
+/* A slot lives from the backward pass of the last layer that reads the value to that of the layer whose value
+ * it is, or that it meets another slot in. */
 static void plan_slot(struct net *n, int k)
 {
-    const struct graph *g = &n->graph;
-    int first, last, N = g->n_layers, reader = 0;
+    int N = n->graph.n_layers;
     struct slot *s = &n->slots[k];
-    if (s->layer < 0) { /* the input: to the end, for net_input_grad */
-        for (int j = 0; j < N; j++)
-            reader = g->values[g->layers[j].input].kind == FROM_INPUT ? j : reader;
-        struct tensor t = net_slot_tensor(n, k);
-        size_t bytes = (size_t)tensor_count(&t) * sizeof(float);
-        s->item = plan_add(&n->plan, bytes, 2 * N - reader, 2 * N + 1);
-        return;
-    }
-    readers(g, s->layer, &first, &last);
-    s->item = plan_add(&n->plan, layer_bytes(n, s->layer, device_value_type(n->dev)), 2 * N - last,
-                       2 * N - s->layer);
+    struct tensor t = net_slot_tensor(n, k);
+    s->item = plan_add(&n->plan, (size_t)tensor_count(&t) * value_bytes(t.type), 2 * N - s->from,
+                       2 * N - s->until);
 }
 
 /* ---- tables and convolutions ----------------------------------------------------------------- */
@@ -248,8 +275,10 @@ static void start_runs(struct net *n)
     n->input_slot = -1;
     for (int i = 0; i < g->n_layers; i++) {
         const struct layer *l = &g->layers[i];
-        n->run[i].slot = -1;
+        n->run[i].slot = n->run[i].meets = -1;
         n->run[i].type = l->output >= 0 ? VALUE_F32 : device_value_type(n->dev);
+        if (l->is == LAYER_RESIZE && l->output >= 0) /* an output made larger: of float32, too */
+            n->run[g->values[l->input].layer].type = VALUE_F32;
         /* an output that is also read joins two gradients (grad_join): no tables there */
         CHECK(l->output < 0 || !has_table(g, i));
     }
@@ -274,7 +303,7 @@ static int build(struct net *n, struct error *e)
     if (make_tables(n, e) < 0)
         return -1;
     for (int i = 0; i < n->graph.n_layers; i++)
-        if (make_conv(n, i, e) < 0)
+        if (n->graph.layers[i].is == LAYER_CONV && make_conv(n, i, e) < 0)
             return -1;
     return 0;
 }
@@ -284,11 +313,13 @@ static void list_weights(struct net *n)
 {
     struct params *p = n->params;
     int in_order = 1;
-    n->packing = (struct packing){.list = n->weights, .n = n->graph.n_layers};
+    n->packing = (struct packing){.list = n->weights};
     for (int i = 0; i < n->graph.n_layers; i++) {
-        n->weights[i].conv = n->run[i].conv;
-        n->weights[i].weight = net_param(n, n->graph.layers[i].weight);
-        in_order = in_order && (i == 0 || n->weights[i].weight > n->weights[i - 1].weight);
+        struct conv_weight *w = &n->weights[n->packing.n];
+        if (n->graph.layers[i].is != LAYER_CONV)
+            continue;
+        *w = (struct conv_weight){n->run[i].conv, net_param(n, n->graph.layers[i].weight)};
+        in_order = in_order && (n->packing.n++ == 0 || w->weight > w[-1].weight);
     }
     if (in_order && !p->packing)
         p->packing = &n->packing;
@@ -334,7 +365,8 @@ size_t net_bytes(const struct net *n)
 {
     size_t weights = 0, copies = n->shape.use == NET_TRAINING ? 2 : 1;
     for (int i = 0; i < n->graph.n_layers; i++)
-        weights += (size_t)n->params->list[n->graph.layers[i].weight].count;
+        if (n->graph.layers[i].is == LAYER_CONV)
+            weights += (size_t)n->params->list[n->graph.layers[i].weight].count;
     return n->plan.bytes + n->table_bytes +
            weights * copies * value_bytes(device_value_type(n->dev));
 }

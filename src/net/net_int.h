@@ -3,9 +3,11 @@
  *     define()  --build.c-->  struct graph  --net_build.c-->  struct net  --net.c-->  forward, backward
  *                                                 plan.c: where each buffer lies
  *                                                 norm.c: tables scale, shift and p, q, r
+ *                                                 resize.c: layers without weights
  *
- * Only convolutions are layers. Everything else a definition says (norm, relu, dropout, add) becomes the
- * way a layer's stored output is read, its "view"; a layer has one view, and may be an output besides.
+ * Layers are convolutions, and the few operations that store something of their own (resize.c). Everything
+ * else a definition says (norm, relu, dropout, add) becomes the way a layer's stored output is read, its
+ * "view"; a layer has one view, and may be an output besides.
  *
  * Time, for lifetimes: layer i of N runs at i, losses at N, backward of layer i at 2N-i, the next
  * forward pass begins at 2N+1.
@@ -17,7 +19,7 @@
 #include "net/net.h"
 
 enum {
-    NET_LAYERS = 128, /* a V-Net has 30, one with three decoders 58 */
+    NET_LAYERS = 128, /* a V-Net has 30, one with three decoders 66 */
     NET_VALUES = 4 * NET_LAYERS,
     NET_OUTPUTS = 8
 };
@@ -34,14 +36,18 @@ struct value {
     int from[2];     /* FROM_ADD: two FROM_LAYER values */
 };
 
+enum layer_kind { LAYER_CONV, LAYER_RESIZE };
+
 struct layer {
-    enum conv_kind kind;
+    enum layer_kind is;
+    enum conv_kind kind;          /* LAYER_CONV */
+    enum net_resize_by by;        /* LAYER_RESIZE */
     int input;                    /* value */
     int c_in, c_out;
     int level_in, level;          /* of input and output */
     int view;                     /* the value it is read as; -1: by nobody */
     int output;                   /* number of the output it is, or -1 */
-    int weight, bias;             /* params->list */
+    int weight, bias;             /* LAYER_CONV: params->list */
     int norm;                     /* 1: gamma, beta, mean, var are set */
     int gamma, beta, mean, var;
 };
@@ -81,6 +87,7 @@ void plan_place(struct plan *p);
 struct slot {
     int item;        /* of the plan */
     int layer;       /* whose shape it has; -1: the input */
+    int from, until; /* layers: the first to write it and the last to read it in a backward pass */
     int written;     /* in this backward pass */
 };
 
@@ -90,6 +97,7 @@ struct layer_run {
     int y, out_grad;                  /* items of the plan; out_grad -1: none */
     int wide, wide_grad;              /* the same of an open output with its channel of zeros, or -1 */
     int slot;                         /* gradient of its view, -1: none */
+    int meets;                        /* slot to be added to that one when the layer has read it, -1: none */
     enum value_type type;             /* of y */
     float *scale, *shift, *p, *q, *r; /* (n, c) device; NULL if read as it is */
     float *center;                    /* (c) device: mean as float */
@@ -129,10 +137,14 @@ void net_plan(struct net *n);
 
 struct tensor net_layer_tensor(const struct net *n, int layer); /* y */
 struct tensor net_slot_tensor(const struct net *n, int slot);
-/* How layer l's output is read by the next convolution, with the tables of this pass. */
+/* How layer l's output is read by the next layer, with the tables of this pass. */
 struct conv_source net_source(const struct net *n, int layer);
 
 float *net_param(const struct net *n, int param); /* its values, of params->list */
+
+/* resize.c: a LAYER_RESIZE. dx: of its input, or with data NULL. */
+void resize_forward(struct net *n, int layer, const struct conv_source *in);
+void resize_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
 /* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
  * the running statistics are moved. */

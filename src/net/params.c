@@ -171,6 +171,23 @@ void params_copy(struct params *to, const struct params *from)
     to->version++;
 }
 
+int params_part(struct params **out, const struct params *from, const struct net_definition *def,
+                struct error *e)
+{
+    struct params *p = NULL;
+    if (params_new(&p, from->dev, def, PARAMS_NO_GRAD, e) < 0)
+        return -1;
+    for (int i = 0; i < p->n; i++) {
+        const struct param *to = &p->list[i], *q = params_find(from, to->name);
+        CHECK(q && q->count == to->count);
+        p->dev->ops->copy(p->dev, p->value + to->offset, from->value + q->offset,
+                          (size_t)q->count * sizeof(float));
+    }
+    p->batches = from->batches;
+    *out = p;
+    return 0;
+}
+
 void params_zero_grad(struct params *p)
 {
     CHECK(p->grad);

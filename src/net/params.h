@@ -53,6 +53,10 @@ enum params_grad { PARAMS_NO_GRAD, PARAMS_WITH_GRAD };
 struct net_definition;
 int params_new(struct params **out, struct device *dev, const struct net_definition *def,
                enum params_grad grad, struct error *e);
+/* New ones without gradient for `def`, with the values of `from`, which has all of its names and maybe more:
+ * a V-Net out of a network with further decoders. */
+int params_part(struct params **out, const struct params *from, const struct net_definition *def,
+                struct error *e);
 void params_free(struct params *p); /* NULL is fine */
 /* PyTorch's default initialisation from (seed, salt): number i of parameter k is a pure function of them. */
 void params_init(struct params *p, uint64_t seed, uint64_t salt);

@@ -13,6 +13,9 @@
  * Plain blocks of 3x3x3 convolution, batch norm and ReLU; channels double on the way down; skips
  * are added after the up unit's ReLU. Names are those of the published state dict: a block is one
  * list conv.0 (convolution), conv.1 (norm), conv.2 (ReLU), conv.3 (convolution), ...
+ *
+ * Networks with several decoders or heads have the V-Net's own under the V-Net's names and before the others,
+ * so their weights are a V-Net's and more: a net of vnet_define runs on them, and that is what is tested.
  */
 #include <stdio.h>
 
@@ -40,31 +43,62 @@ static int down(struct builder *b, int x, int c, const char *name)
     return unit(b, x, CONV_DOWN, c, name, 0);
 }
 
-static int up_and_add(struct builder *b, int x, int skip, int c, const char *name)
+/* x1 to x5 of the drawing, the last with its dropout. */
+struct encoded {
+    int x[5];
+};
+
+static struct encoded encoder(struct builder *b, const struct net_definition *self)
 {
-    return net_add(b, unit(b, x, CONV_UP, c, name, 0), skip);
+    static const char *const names[] = {"block_one", "block_two", "block_three", "block_four", "block_five"};
+    static const char *const downs[] = {"block_one_dw", "block_two_dw", "block_three_dw", "block_four_dw"};
+    static const int stages[] = {1, 2, 3, 3, 3};
+    struct encoded e;
+    int f = self->filters, x = net_input(b, self->channels);
+    for (int i = 0; i < 5; i++) {
+        e.x[i] = block(b, x, stages[i], f << i, names[i]);
+        if (i < 4)
+            x = down(b, e.x[i], f << (i + 1), downs[i]);
+    }
+    if (self->dropout != NET_DROPOUT_NONE)
+        e.x[4] = net_dropout(b, e.x[4], 0.5f);
+    return e;
+}
+
+/* How a decoder goes up: by a transposed convolution, or by making larger and then a convolution, whose names
+ * count the first as conv.0. */
+enum up_by { UP_CONV, UP_ALIGNED, UP_NEAREST };
+
+static int up_and_add(struct builder *b, int x, int skip, int c, enum up_by by, const char *name)
+{
+    if (by == UP_CONV)
+        return net_add(b, unit(b, x, CONV_UP, c, name, 0), skip);
+    x = net_resize(b, x, by == UP_NEAREST ? NET_NEAREST : NET_ALIGNED, 1);
+    return net_add(b, unit(b, x, CONV_3, c, name, 1), skip);
+}
+
+/* From x5 to block_nine and its dropout: what the heads read. prefix: of its names. */
+static int decoder(struct builder *b, const struct net_definition *self, const struct encoded *e,
+                   enum up_by by, const char *prefix)
+{
+    static const char *const names[] = {"five", "six", "seven", "eight", "nine"};
+    static const int stages[] = {3, 3, 2, 1};
+    int x = e->x[4];
+    for (int i = 0; i < 4; i++) {
+        char up[32], own[32];
+        int c = self->filters << (3 - i);
+        snprintf(up, sizeof up, "%sblock_%s_up", prefix, names[i]);
+        snprintf(own, sizeof own, "%sblock_%s", prefix, names[i + 1]);
+        x = block(b, up_and_add(b, x, e->x[3 - i], c, by, up), stages[i], c, own);
+    }
+    return self->dropout == NET_DROPOUT_BOTH ? net_dropout(b, x, 0.5f) : x;
 }
 
 /* Up to block_nine and its dropout: what the heads read. */
 static int trunk(struct builder *b, const struct net_definition *self)
 {
-    int f = self->filters, x;
-    int x1 = block(b, net_input(b, self->channels), 1, f, "block_one");
-    x = down(b, x1, 2 * f, "block_one_dw");
-    int x2 = block(b, x, 2, 2 * f, "block_two");
-    x = down(b, x2, 4 * f, "block_two_dw");
-    int x3 = block(b, x, 3, 4 * f, "block_three");
-    x = down(b, x3, 8 * f, "block_three_dw");
-    int x4 = block(b, x, 3, 8 * f, "block_four");
-    x = down(b, x4, 16 * f, "block_four_dw");
-    x = block(b, x, 3, 16 * f, "block_five");
-    if (self->dropout != NET_DROPOUT_NONE)
-        x = net_dropout(b, x, 0.5f);
-    x = block(b, up_and_add(b, x, x4, 8 * f, "block_five_up"), 3, 8 * f, "block_six");
-    x = block(b, up_and_add(b, x, x3, 4 * f, "block_six_up"), 3, 4 * f, "block_seven");
-    x = block(b, up_and_add(b, x, x2, 2 * f, "block_seven_up"), 2, 2 * f, "block_eight");
-    x = block(b, up_and_add(b, x, x1, f, "block_eight_up"), 1, f, "block_nine");
-    return self->dropout == NET_DROPOUT_BOTH ? net_dropout(b, x, 0.5f) : x;
+    struct encoded e = encoder(b, self);
+    return decoder(b, self, &e, UP_CONV, "");
 }
 
 void vnet_define(struct builder *b, const struct net_definition *self)
@@ -77,6 +111,38 @@ void sdf_define(struct builder *b, const struct net_definition *self)
     int x = trunk(b, self), foreground = self->classes - 1;
     net_output(b, net_conv(b, x, CONV_1, foreground, "out_conv"), "distance");
     net_output_open(b, net_conv(b, x, CONV_1, foreground, "out_conv2"), "logits");
+}
+
+const char *const net_logits[NET_BRANCHES] = {"logits", "logits2", "logits3", "logits4"};
+
+/* Decoder k and its head. */
+static void branch(struct builder *b, const struct net_definition *self, const struct encoded *e,
+                   enum up_by by, int k)
+{
+    char prefix[16] = "", head[32];
+    if (k > 0)
+        snprintf(prefix, sizeof prefix, "decoder%d.", k + 1);
+    snprintf(head, sizeof head, "%sout_conv", prefix);
+    net_output(b, net_conv(b, decoder(b, self, e, by, prefix), CONV_1, self->classes, head), net_logits[k]);
+}
+
+static struct encoded two_decoders(struct builder *b, const struct net_definition *self)
+{
+    struct encoded e = encoder(b, self);
+    branch(b, self, &e, UP_CONV, 0);
+    branch(b, self, &e, UP_ALIGNED, 1);
+    return e;
+}
+
+void mcnet_define(struct builder *b, const struct net_definition *self)
+{
+    two_decoders(b, self);
+}
+
+void mcnet_plus_define(struct builder *b, const struct net_definition *self)
+{
+    struct encoded e = two_decoders(b, self);
+    branch(b, self, &e, UP_NEAREST, 2);
 }
 
 void aua_define(struct builder *b, const struct net_definition *self)

@@ -22,6 +22,7 @@ enum { TRAIN_MODELS = 8, TRAIN_NOTES = 24, TRAIN_STATES = 8 };
 struct model {
     char name[16];                 /* "student", "teacher", "labeller", "stage2" */
     struct net_definition def;
+    struct net_definition tested;  /* what is validated and published of it; def, unless begin says less */
     struct params *params;
     struct net *net;               /* planned for the items this model sees a step; NULL if it is not run */
     struct optim *optim;           /* NULL: never updated by the loop */

@@ -163,7 +163,7 @@ static int validate_target(struct trainer *t, struct error *e)
     struct validate_options o = {.patch = {(int)p[0], (int)p[1], (int)p[2]}, .stop = l->stop,
                                  .arg = l->arg};
     struct validation v;
-    if (validate(&v, t->dev, m->params, &m->def, own->o->val, &o, e) < 0)
+    if (validate(&v, t->dev, m->params, &m->tested, own->o->val, &o, e) < 0)
         return -1;
     own->at.validated = (int64_t)t->draw;
     own->at.dice = v.dice;

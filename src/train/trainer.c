@@ -42,7 +42,7 @@ static struct model *model_new(struct trainer *t, const char *name,
     CHECK(place < TRAIN_MODELS && strlen(name) < sizeof t->models[0].name);
     struct model *m = &t->models[place];
     t->n_models = place == t->n_models ? place + 1 : t->n_models;
-    m->def = *def;
+    m->def = m->tested = *def;
     if (params_new(&m->params, t->dev, def, grad, e) < 0)
         return NULL;
     strcpy(m->name, name);
@@ -230,8 +230,14 @@ int trainer_publish(struct trainer *t, const char *model, const char *file, stru
     CHECK(m);
     if (trainer_check_folder(t, e) < 0)
         return -1;
+    struct params *part = NULL;
     char *path = path_join(e, t->own->o->run, file);
-    int result = path ? model_write(path, m->params, &m->def, e) : -1;
+    int result = path ? 0 : -1, whole = m->tested.define == m->def.define;
+    if (result == 0 && !whole)
+        result = params_part(&part, m->params, &m->tested, e);
+    if (result == 0)
+        result = model_write(path, whole ? m->params : part, &m->tested, e);
+    params_free(part);
     mem_free(path);
     return result;
 }
