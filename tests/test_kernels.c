@@ -199,8 +199,8 @@ static void test_levels(void **state)
         const struct isa_ops *isa = isa_level(level_names[i]);
         if (!isa)
             continue;
-        struct k_ce_dice_grad k = {logits, label, NULL, grad[levels], C, 0.5f, a, b};
-        struct r_ce_dice r = {logits, label, NULL, C, 0};
+        struct k_ce_dice_grad k = {logits, label, NULL, grad[levels], C, 0.5f, a, b, 0};
+        struct r_ce_dice r = {logits, label, NULL, C, 0, 0};
         struct k_noise n = {noise[levels], logits, V, 0.1f, 7, 8, 9};
         isa->loops->map(KERNEL_ce_dice_grad, &k, 0, V);
         isa->loops->map(KERNEL_noise, &n, 0, V / 4);

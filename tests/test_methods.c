@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "net/model_file.h"
 #include "test.h"
 #include "train/checkpoint.h"
 #include "train/loss.h"
@@ -19,6 +20,17 @@
 
 #include "golden/aua.h"
 #include "golden/dtc.h"
+#include "golden/mc_net.h"
+
+static const struct {
+    const struct golden_run *runs;
+    size_t n;
+} golden_tables[] = {
+#define TABLE(runs) {runs, sizeof runs / sizeof runs[0]}
+    TABLE(golden_runs),
+    TABLE(golden_dtc),
+    TABLE(golden_runs_mc_net),
+};
 
 static struct device *dev;
 
@@ -171,15 +183,16 @@ static void compare_prototypes(struct comparison *c, const double *want)
                 compare(c, "prototypes", "proto covariance", p.cov[k][a][b], *want++);
 }
 
-static void golden_run(const struct golden_run *runs, size_t n_runs, const char *name)
+static void golden_run(const char *name)
 {
     struct comparison c = {.run = NULL};
     struct case_store store;
     struct train_result r;
     struct error e;
-    for (size_t i = 0; i < n_runs; i++)
-        if (strcmp(runs[i].name, name) == 0)
-            c.run = &runs[i];
+    for (size_t k = 0; k < sizeof golden_tables / sizeof golden_tables[0]; k++)
+        for (size_t i = 0; i < golden_tables[k].n; i++)
+            if (strcmp(golden_tables[k].runs[i].name, name) == 0)
+                c.run = &golden_tables[k].runs[i];
     assert_non_null(c.run);
     golden_cases(&store, c.run);
     fresh_run();
@@ -196,13 +209,12 @@ static void golden_run(const struct golden_run *runs, size_t n_runs, const char 
         test_fail("%s: %d of %d numbers are off", name, c.bad, c.compared);
 }
 
-#define GOLDEN_OF(table, name)                                                                     \
+#define GOLDEN(name)                                                                               \
     static void golden_##name(void **state)                                                        \
     {                                                                                              \
         (void)state;                                                                               \
-        golden_run(table, sizeof table / sizeof *table, #name);                                    \
+        golden_run(#name);                                                                         \
     }
-#define GOLDEN(name) GOLDEN_OF(golden_runs, name)
 GOLDEN(two_classes)
 GOLDEN(three_classes)
 GOLDEN(paper_text)
@@ -221,8 +233,12 @@ GOLDEN(ua_mt_two)
 GOLDEN(ua_mt_three)
 GOLDEN(ict_two)
 GOLDEN(ict_three)
-GOLDEN_OF(golden_dtc, dtc_two)
-GOLDEN_OF(golden_dtc, dtc_three)
+GOLDEN(dtc_two)
+GOLDEN(dtc_three)
+GOLDEN(mc_net_two)
+GOLDEN(mc_net_three)
+GOLDEN(mc_net_plus_two)
+GOLDEN(mc_net_plus_three)
 
 /* ---- learning ---------------------------------------------------------------------------------- */
 
@@ -371,6 +387,38 @@ static void every_method_resumes(void **state)
     }
 }
 
+/* Methods whose network has several outputs publish the V-Net in it, with the weights of the last step. */
+static void branches_publish_a_vnet(void **state)
+{
+    static const char names[][16] = {"mc-net", "mc-net-plus"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct net_definition def;
+        struct checkpoint_files files;
+        struct params *p;
+        struct st_file f;
+        struct error e;
+        char name[sizeof names[0]], full[96];
+        memcpy(name, names[i], sizeof name);
+        struct settings set = small_settings(name);
+        assert_ok(train_small(&set, 0, 1, 0, &e), e);
+        assert_ok(model_read(&p, &def, "run/model.safetensors", dev, &e), e);
+        assert_true(def.define == vnet_define && def.classes == 2);
+        assert_int_equal(checkpoint_open(&f, &files, "run", NULL, &e), 1);
+        for (int k = 0; k < p->n; k++) {
+            float *have = mem_alloc(&e, (size_t)p->list[k].count, sizeof *have);
+            snprintf(full, sizeof full, "model.student/%s", p->list[k].name);
+            const struct st_tensor *t = st_find(&f, full);
+            assert_non_null(t);
+            assert_ok(param_download(have, p, p->value, k, &e), e);
+            assert_memory_equal(have, t->data, t->bytes);
+            mem_free(have);
+        }
+        st_free(&f);
+        params_free(p);
+    }
+}
+
 static void odd_batches_are_refused(void **state)
 {
     static const struct {
@@ -413,8 +461,13 @@ int main(void)
         cmocka_unit_test(golden_ict_three),
         cmocka_unit_test(golden_dtc_two),
         cmocka_unit_test(golden_dtc_three),
+        cmocka_unit_test(golden_mc_net_two),
+        cmocka_unit_test(golden_mc_net_three),
+        cmocka_unit_test(golden_mc_net_plus_two),
+        cmocka_unit_test(golden_mc_net_plus_three),
         cmocka_unit_test(every_method_learns),
         cmocka_unit_test(every_method_resumes),
+        cmocka_unit_test(branches_publish_a_vnet),
         cmocka_unit_test(odd_batches_are_refused),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

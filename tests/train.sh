@@ -159,6 +159,14 @@ limited '-s 256' "$falx" train set -o small-stack $tiny >out 2>err; code=$?
 [ $code = 0 ] || { [ $code = 4 ] && grep -q 'ulimit -s' err; } || wrong "ulimit -s 256: exit $code"
 [ -z "$(find small-files few-files small-memory -name '.falx-*' 2>/dev/null)" ] || wrong 'temporary files left'
 
+# ---- networks with several outputs: a plain V-Net is published ---------------------------------------------
+expect 0 'done' "$falx" train set -o plain $tiny --method supervised
+for m in mc-net-plus; do
+    expect 0 'done' "$falx" train set -o "$m" $tiny --method $m --val 1
+    expect 0 'mask' "$falx" predict "$m" -i set/images/phantom_0001.nii.gz -o $m.nii.gz
+    [ "$(wc -c <$m/model.safetensors)" = "$(wc -c <plain/model.safetensors)" ] || wrong "$m: not a V-Net"
+done
+
 # ---- predict ---------------------------------------------------------------------------------------------------
 scans=set/images
 expect 0 '6 masks' "$falx" predict run -i $scans -o masks --uncertainty --prob --tta --largest

@@ -251,16 +251,17 @@ class Net:
             x = self.unit(x, 3, c, name, 3 * i)
         return x
 
-    def drop(self, x):
-        """Whole channels; the numbers belong to the convolution before it."""
+    def drop(self, x, p=0.5):
+        """Whole channels; the numbers belong to the layer before it."""
         if not self.train:
             return x
         n, c = x.shape[:2]
         index = [(self.layer - 1 << 48) | (i << 24) | j for i in range(n) for j in range(c)]
         u = uniform(philox(self.s["seed"], *self.mask_of, np.array(index, dtype=np.uint64))[:, 0])
-        return x * torch.from_numpy(np.where(u >= 0.5, 2.0, 0.0).reshape(n, c, 1, 1, 1))
+        return x * torch.from_numpy(np.where(u >= p, 1 / (1 - p), 0.0).reshape(n, c, 1, 1, 1))
 
-    def trunk(self, x):
+    def encoder(self, x):
+        """The outputs of the five blocks, the last with its dropout."""
         f, where, self.layer = self.s["filters"], self.s["dropout"], 0
         skips, names = [], ["one", "two", "three", "four", "five"]
         for level, n in enumerate([1, 2, 3, 3, 3]):
@@ -268,13 +269,21 @@ class Net:
             if level < 4:
                 skips.append(x)
                 x = self.unit(x, 2, f << level + 1, "block_%s_dw" % names[level], 0)
-        x = self.drop(x) if where != "NET_DROPOUT_NONE" else x
-        names = ["five", "six", "seven", "eight", "nine"]
+        return skips + [self.drop(x) if where != "NET_DROPOUT_NONE" else x]
+
+    def up(self, x, c, name):
+        return self.unit(x, 2, c, name, 0, True)
+
+    def decoder(self, encoded, prefix=""):
+        f, x, names = self.s["filters"], encoded[4], ["five", "six", "seven", "eight", "nine"]
         for i, n in enumerate([3, 3, 2, 1]):
             c = f << 3 - i
-            x = self.unit(x, 2, c, "block_%s_up" % names[i], 0, True) + skips.pop()
-            x = self.block(x, n, c, "block_" + names[i + 1])
-        return self.drop(x) if where == "NET_DROPOUT_BOTH" else x
+            x = self.up(x, c, "%sblock_%s_up" % (prefix, names[i])) + encoded[3 - i]
+            x = self.block(x, n, c, "%sblock_%s" % (prefix, names[i + 1]))
+        return self.drop(x) if self.s["dropout"] == "NET_DROPOUT_BOTH" else x
+
+    def trunk(self, x):
+        return self.decoder(self.encoder(x))
 
     def project(self, x):
         """(points, 16) -> (points, 16)"""

@@ -26,6 +26,7 @@
 
 #include "device/kernels_math.h"
 
+#include "device/kernels_branch.h"
 #include "device/kernels_contrast.h"
 #include "device/kernels_heads.h"
 #include "device/kernels_layer.h"
@@ -37,8 +38,9 @@
 #include "device/kernels_predict.h"
 
 #define KERNELS(X) KERNELS_LOSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_NORM(X) \
-    KERNELS_HEADS(X) KERNELS_LAYER(X) KERNELS_OPTIM(X) KERNELS_PATCH(X) KERNELS_PREDICT(X)
-#define REDUCES(X) REDUCES_LOSS(X) REDUCES_CONTRAST(X) REDUCES_HEADS(X) REDUCES_OPTIM(X)
+    KERNELS_BRANCH(X) KERNELS_HEADS(X) KERNELS_LAYER(X) KERNELS_OPTIM(X) KERNELS_PATCH(X) KERNELS_PREDICT(X)
+#define REDUCES(X) REDUCES_LOSS(X) REDUCES_CONTRAST(X) REDUCES_HEADS(X) REDUCES_BRANCH(X) \
+    REDUCES_OPTIM(X)
 
 #define KERNEL_ID_(name) KERNEL_##name,
 #define REDUCE_ID_(name) REDUCE_##name,

@@ -92,13 +92,14 @@ KERNEL void k_load_weights(float *out, const float *weight, int64_t i, int64_t n
 
 /* ---- cross-entropy and Dice ------------------------------------------------------------------ */
 
-/* Sums, weighted by voxel: nll, weight, then for every class of Dice p*y, p*p, y. */
+/* Sums, weighted by voxel: nll, weight, then for every class of Dice p*y, p*p (linear: p), y. */
 struct r_ce_dice {
     const float *logits;
     const uint8_t *label;
     const float *weight; /* NULL: 1 */
     int classes;
     int background;      /* 1: class 0 has a Dice, too */
+    int linear;          /* 1: Dice without squares */
 };
 KERNEL void r_ce_dice_range(const struct r_ce_dice *k, int64_t i0, int64_t i1, float *sums)
 {
@@ -120,14 +121,14 @@ KERNEL void r_ce_dice_range(const struct r_ce_dice *k, int64_t i0, int64_t i1, f
             EACH_LANE(j) t[j] = y[j] == c ? w[j] : 0.0f;
             k_add(sums, at + 2, t);
             k_add_product(sums, at, p, t);
-            EACH_LANE(j) t[j] = p[j] * w[j];
+            EACH_LANE(j) t[j] = k->linear ? w[j] : p[j] * w[j];
             k_add_product(sums, at + 1, p, t);
         }
     }
 }
 
-/* dlogits += w * ( ce * (p - y) + p * (G - sum G p) ) with G(c) = a(c) y + b(c) p; a class without Dice has
- * zeros there. */
+/* dlogits += w * ( ce * (p - y) + p * (G - sum G p) ) with G(c) = a(c) y + b(c) p, linear: a(c) y + b(c); a
+ * class without Dice has zeros there. */
 struct k_ce_dice_grad {
     const float *logits;
     const uint8_t *label;
@@ -136,6 +137,7 @@ struct k_ce_dice_grad {
     int classes;
     float ce;
     const float *a, *b; /* (classes), device memory */
+    int linear;
 };
 KERNEL void k_ce_dice_grad_range(const struct k_ce_dice_grad *k, int64_t i0, int64_t i1)
 {
@@ -150,12 +152,12 @@ KERNEL void k_ce_dice_grad_range(const struct k_ce_dice_grad *k, int64_t i0, int
         EACH_LANE(j) dot[j] = 0;
         for (int c = 0; c < classes; c++) {
             float a = k->a[c], b = k->b[c], *p = z[c];
-            EACH_LANE(j) dot[j] += p[j] * ((y[j] == c ? a : 0.0f) + b * p[j]);
+            EACH_LANE(j) dot[j] += p[j] * ((y[j] == c ? a : 0.0f) + b * (k->linear ? 1.0f : p[j]));
         }
         for (int c = 0; c < classes; c++) {
             float a = k->a[c], b = k->b[c], ce = k->ce, *p = z[c];
             EACH_LANE(j) {
-                float own = y[j] == c ? 1.0f : 0.0f, g = a * own + b * p[j] - dot[j];
+                float own = y[j] == c ? 1.0f : 0.0f, g = a * own + b * (k->linear ? 1.0f : p[j]) - dot[j];
                 p[j] = w[j] * (ce * (p[j] - own) + p[j] * g);
             }
         }

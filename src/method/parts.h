@@ -10,7 +10,7 @@
 
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
-extern const struct method method_dtc;
+extern const struct method method_dtc, method_mc_net, method_mc_net_plus;
 
 /* V-Net with the run's channels, classes, filters and dropout. */
 struct net_definition part_definition(const struct trainer *t);
@@ -102,5 +102,33 @@ int twin_begin(struct trainer *t, struct twin *w, const struct semi_shape *shape
 void twin_done(struct trainer *t, struct twin *w);
 void twin_student(struct trainer *t, struct twin *w);
 void twin_learn(struct trainer *t, struct twin *w, const char *name, const double *term, double weight);
+
+/* ---- methods whose network has several outputs (branches.c) ------------------------------------ */
+
+/* A network "student" with outputs net_logits[0 .. n-1] that learns in one phase
+ *
+ *     loss = share * sum over outputs of their label loss + w(t) * term between the outputs
+ *
+ * of the whole batch. The V-Net in it, which makes the first output, is tested.
+ * gradients = branches_student, ask_...(), branches_learn. */
+struct branches {
+    struct loss_scratch *scratch;
+    struct loss_branches of;       /* all patches, between branches_student and branches_learn */
+    double share;
+    double loss[NET_BRANCHES], ce[NET_BRANCHES], dice[NET_BRANCHES];
+};
+struct branches_shape {
+    void (*define)(struct builder *b, const struct net_definition *self);
+    int n;
+    double share, dice_share;      /* of each label loss; of Dice in it */
+    int dice_background, dice_linear; /* see loss.h */
+};
+int branches_begin(struct trainer *t, struct branches *b, const struct branches_shape *shape,
+                   struct error *e);
+void branches_done(struct branches *b);
+void branches_student(struct trainer *t, struct branches *b);
+/* Settles everything asked for, sends it back and notes loss, label loss and its parts (means over the
+ * outputs), the term as "consistency" and its weight. */
+void branches_learn(struct trainer *t, struct branches *b, const double *term, double weight);
 
 #endif

@@ -9,6 +9,7 @@
  *     Dice = mean over c >= first of 1 - (2 I + eps) / A
  *            with I = sum w p y,  A = sum w p^2 + sum w y + eps; first is 1, or 0 with background
  *     dDice/dp(c) = (-2 y / A + (2 I + eps) 2 p / A^2) w / (classes - first)
+ *     linear: A = sum w p + sum w y + eps, and 1 for 2 p there
  *
  * Sums run over all items together. A class that is nowhere has A = sum w p^2 + eps: finite, and it
  * pushes its probability down.
@@ -20,7 +21,7 @@
 #include "device/contrast.h"
 #include "device/isa/loops.h"
 
-static const double DICE_EPS = 1e-5; /* as published with the squared denominator */
+static const double DICE_EPS = 1e-5, LINEAR_EPS = 1e-8; /* as published with squares, and without */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -83,6 +84,7 @@ int loss_scratch_new(struct loss_scratch **out, struct device *dev, const struct
     s->points = o->points;
     s->dice_share = o->dice_share;
     s->dice_first = o->dice_background ? 0 : 1;
+    s->dice_linear = o->dice_linear;
     if (scratch_fill(s, e) < 0) {
         loss_scratch_free(s);
         return -1;
@@ -138,16 +140,16 @@ static void ce_dice_values(const struct ce_dice *l, struct loss_scratch *s, cons
 {
     float *a = s->host, *b = s->host + s->classes;
     int first = s->dice_first;
-    double share = 1.0 / (s->classes - first);
+    double share = 1.0 / (s->classes - first), eps = s->dice_linear ? LINEAR_EPS : DICE_EPS;
     *ce = sums[0] / sums[1];
     *dice = 0;
     a[0] = b[0] = 0;
     for (int c = first; c < s->classes; c++) {
         const double *of = sums + 2 + 3 * (c - first); /* p y, p p, y */
-        double top = 2 * of[0] + DICE_EPS, bottom = of[1] + of[2] + DICE_EPS;
+        double top = 2 * of[0] + eps, bottom = of[1] + of[2] + eps;
         *dice += share * (1 - top / bottom);
         a[c] = (float)(l->w_dice * share * -2 / bottom);
-        b[c] = (float)(l->w_dice * share * 2 * top / (bottom * bottom));
+        b[c] = (float)(l->w_dice * share * (s->dice_linear ? 1 : 2) * top / (bottom * bottom));
     }
 }
 
@@ -159,7 +161,8 @@ static void ce_dice_grad(const struct ce_dice *l, struct loss_scratch *s, double
     dev->ops->upload(dev, s->table, s->host, 2 * (size_t)s->classes * sizeof(float));
     RUN(dev, ce_dice_grad, tensor_voxels(&l->logits), .logits = l->logits.data, .label = l->label.data,
         .weight = l->weights, .dlogits = l->dlogits.data, .classes = s->classes,
-        .ce = (float)(l->w_ce / total), .a = s->table, .b = s->table + s->classes);
+        .ce = (float)(l->w_ce / total), .a = s->table, .b = s->table + s->classes,
+        .linear = s->dice_linear);
 }
 
 static void ce_dice_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
@@ -187,7 +190,8 @@ static void ce_dice_ask(struct loss_scratch *s, const struct ce_dice *l)
     p->settle = ce_dice_settle;
     p->of.ce_dice = *l;
     SUM(s->dev, ce_dice, voxels, n_sums, s->found + p->first, .logits = l->logits.data,
-        .label = l->label.data, .weight = l->weights, .classes = classes, .background = !s->dice_first);
+        .label = l->label.data, .weight = l->weights, .classes = classes, .background = !s->dice_first,
+        .linear = s->dice_linear);
 }
 
 void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label, double weight,

@@ -18,6 +18,7 @@ struct loss_options {
     int points;        /* most rows of the contrast; 0: none */
     double dice_share; /* of Dice in loss_ce_dice; the rest is cross-entropy */
     int dice_background; /* 1: background is one of the classes that Dice is the mean of */
+    int dice_linear;   /* 1: Dice without squares, 1 - (2 sum p y + eps) / (sum p + sum y + eps), eps 1e-8 */
 };
 
 /* Device memory a group of losses works in; made once, so that steps allocate nothing. */
@@ -146,6 +147,20 @@ void ask_distance(struct loss_scratch *s, const struct tensor *raw, const struct
  * gradient, or neither. */
 void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct tensor *raw, double weight,
               const struct tensor *dlogits, const struct tensor *draw, double *value);
+
+/* ---- between branches (loss_branches.c) ----------------------------------------------------------- */
+/* Outputs of one network over the same voxels, and gradients to add to; all of them get some. */
+struct loss_branches {
+    int n;                               /* 2 to NET_BRANCHES */
+    struct tensor logits[4], dlogits[4];
+};
+/* share * sum of mean (p_i - q_j)^2 over i < askers and all j but i, q = p^sharpness / sum p^sharpness. */
+struct mutual {
+    int askers;
+    double sharpness, share;
+};
+void ask_mutual(struct loss_scratch *s, const struct loss_branches *b, const struct mutual *m, double weight,
+                double *value);
 
 /* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */

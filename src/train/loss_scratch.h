@@ -47,6 +47,13 @@ struct heads_loss {
     double weight;
 };
 
+/* Losses between branches. */
+struct branch_loss {
+    struct loss_branches b;
+    struct mutual mutual;
+    double weight;
+};
+
 struct pairs_value {
     int mean;                  /* over anchors; 0: the sum */
 };
@@ -62,6 +69,7 @@ struct pending {
         struct ged ged;
         struct open_loss open;
         struct heads_loss heads;
+        struct branch_loss branches;
         struct pairs_value pairs;
     } of;
 };
@@ -72,6 +80,7 @@ struct loss_scratch {
     int classes, samples, points;
     double dice_share;
     int dice_first;            /* the first class that has a Dice: 1, or 0 with background */
+    int dice_linear;
     struct pending pending[LOSS_PENDING];
     int n_pending;
     size_t asked, room;        /* doubles of found: in use, all */

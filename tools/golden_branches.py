@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""Golden files of the methods whose network has several outputs; see tools/golden_aua.py.
+
+    tools/golden_branches.py mc_net > tests/golden/mc_net.h
+
+Trainings in PyTorch, in double, of networks and losses written here from the published formulas.
+"""
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from golden_aua import (BASE, SCENE, THREE, Net, Optimizer, Run, cross_entropy, ramp, write_run, write_table)
+
+# Seeds and rates for the same reasons as in golden_aua.py.
+RUNS = {
+    "mc_net": {
+        "mc_net_two": (SCENE, dict(method="mc-net", seed=61, patch=(32, 32, 32), lr=0.0002)),
+        "mc_net_three": (THREE, dict(
+            method="mc-net", seed=62, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=5.0,
+            schedule="SCHEDULE_POLY", batch=3, dice_share=0.7)),
+        "mc_net_plus_two": (SCENE, dict(method="mc-net-plus", seed=63, patch=(32, 32, 32), lr=0.0002)),
+        "mc_net_plus_three": (THREE, dict(
+            method="mc-net-plus", seed=64, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS",
+            consistency=5.0, schedule="SCHEDULE_POLY", batch=3)),
+    },
+}
+
+
+class Branches(Net):
+    """A V-Net with further decoders; called, it gives the logits of all."""
+    how = None  # the decoder at hand goes up by: None, a transposed convolution
+
+    def up(self, x, c, name):
+        if self.how is None:
+            return super().up(x, c, name)
+        self.layer += 1
+        return self.unit(F.interpolate(x, scale_factor=2, **self.how), 3, c, name, 1)
+
+    def branch(self, encoded, k, how=None):
+        self.how, prefix = how, "decoder%d." % (k + 1) if k else ""
+        return self.conv(self.decoder(encoded, prefix), 1, self.scene["classes"], prefix + "out_conv")
+
+
+class McNet(Branches):
+    def __call__(self, x):
+        ways = [None, dict(mode="trilinear", align_corners=True), dict(mode="nearest")]
+        encoded = self.encoder(x)
+        decoders = 2 if self.s["method"] == "mc-net" else 3
+        return [self.branch(encoded, k, ways[k]) for k in range(decoders)]
+
+
+def linear_dice(logits, label):
+    p, terms = torch.softmax(logits, 1), []
+    for c in range(1, p.shape[1]):
+        y = (label == c).double()
+        terms.append(1 - (2 * (p[:, c] * y).sum() + 1e-8) / (p[:, c].sum() + y.sum() + 1e-8))
+    return sum(terms) / len(terms)
+
+
+def sharpened(logits):
+    p = torch.softmax(logits, 1) ** 10
+    return p / p.sum(1, keepdim=True)
+
+
+class BranchRun(Run):
+    def train(self, net, label_loss, share, term, first=0):
+        """label_loss and share of each output; term of all logits, labelled items first."""
+        update = Optimizer(net)
+        for t, total, image, label, _ in self.steps(1.0):
+            z = net.run(image, True, 0, self.draw)
+            ce = [cross_entropy(x[:self.L], label[:self.L]) for x in z]
+            d, sup = zip(*(label_loss(x[:self.L], label[:self.L], c) for x, c in zip(z, ce)))
+            value, w = term(z), ramp(self.s, t + first, total)
+            loss = share * sum(sup) + w * value
+            self.note(t, loss=loss, supervised=share * sum(sup), ce=sum(ce) / len(z), dice=sum(d) / len(z),
+                      consistency=value, weight=w, gradient=update.step(loss, t, total))
+
+    def mc_net(self):
+        def label_loss(z, label, ce):
+            d = linear_dice(z, label)
+            return d, d
+
+        def mutual(z):
+            return sum(((torch.softmax(a, 1) - sharpened(b)) ** 2).mean() for a in z for b in z if a is not b)
+
+        self.train(McNet(self.s, self.scene, "student"), label_loss, self.s["dice_share"], mutual, 1)
+
+
+def main():
+    torch.set_num_threads(1)
+    family, made = sys.argv[1], {}
+    version = torch.__version__.split("+")[0]
+    print("/* Made by tools/golden_branches.py with PyTorch %s: do not edit. */" % version)
+    for name, (scene, change) in RUNS[family].items():
+        s = dict(BASE, **change)
+        run = BranchRun(scene, s)
+        run.prototypes = None
+        getattr(run, family)()
+        write_run(name, run)
+        made[name] = (scene, s, run)
+    write_table(made, "golden_runs_" + family)
+
+
+if __name__ == "__main__":
+    main()
