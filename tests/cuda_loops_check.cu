@@ -361,10 +361,15 @@ static void check_rows(int official)
         ((double *)sums.at[0])[i] = i % 17 ? 2 * random_unit() : 3000;
     upload(&sums);
     const char *more = official ? "published layout" : "";
-    MAP(gather_rows, more, n, (k.rows = F(g), k.from = F(from), k.at = (int64_t *)at.at[side], k.c = dims),
-        difference(&g));
-    MAP(scatter_rows, more, n, (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side], k.c = dims),
-        difference(&from));
+    MAP(gather_rows, more, n * dims, (k.rows = F(g), k.from = F(from), k.at = (int64_t *)at.at[side],
+        k.c = dims), difference(&g));
+    MAP(scatter_rows, more, n * dims, (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side],
+        k.c = dims), difference(&from));
+    upload(&from);
+    MAP(scatter_rows, "rounded", n * dims, (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side],
+        k.c = dims, k.bf16 = 1), bytes_differ(&from));
+    MAP(fold, more, 7 * dims, (k.to = F(rows), k.from = F(g), k.period = 7 * dims,
+        k.total = (int64_t)n * dims), difference(&rows));
     MAP(unit_rows, more, n, (k.rows = F(rows), k.g = F(g), k.count = n, k.dims = dims,
         k.official = official), difference(&rows));
     MAP(contrast_table, more, 3, (k.sums = (double *)sums.at[side], k.table = F(table),

@@ -3,6 +3,7 @@
  * Oracles: brute force over neighbourhoods, a textbook double loop over pairs written here (itself
  * checked by finite differences), and PyTorch (golden/contrast_cases.h).
  */
+#include "device/kernels.h"
 #include "feature_scene.h"
 
 #include "train/settings.h"
@@ -115,18 +116,20 @@ static void test_rows(void **state)
 {
     float x[24], rows[6], back[24] = {0};
     const int64_t at[2] = {6, 1};
-    struct tensor t = {x, VALUE_F32, 1, 2, 2, 2, 3}, to = t;
+    struct tensor t = {x, VALUE_F32, 1, 2, 2, 2, 3};
     (void)state;
     open_device(NULL, 1, 2, 0);
     fill(x, 24, 1, 0);
-    to.data = back;
     gather_rows(dev, rows, &t, at, 2);
     assert_memory_equal(rows, x + 18, 3 * sizeof *x);
     assert_memory_equal(rows + 3, x + 3, 3 * sizeof *x);
-    scatter_rows(dev, &to, rows, at, 2);
-    scatter_rows(dev, &to, rows, at, 2);
+    for (int i = 0; i < 2; i++)
+        RUN(dev, scatter_rows, 6, .to = back, .rows = rows, .at = at, .c = 3);
     for (int i = 0; i < 24; i++)
         assert_true(back[i] == (i / 3 == 6 || i / 3 == 1 ? 2 * x[i] : 0.0f));
+    fold_rows(dev, back, x, 3, 8, 3); /* rows 0 3 6, 1 4 7, 2 5 */
+    for (int i = 0; i < 9; i++)
+        assert_true(back[i] == (i < 6 ? x[i] + x[i + 9] + x[i + 18] : x[i] + x[i + 9]));
     close_device();
 }
 

@@ -2,7 +2,7 @@
  * is written once against the table of operations below; a device is one such table.
  *
  *     memory          alloc, free, upload, download, copy, zero, sync, upload_ahead
- *     convolution     conv.h: plan once, run many times
+ *     convolution     conv.h: plan once, run many times; heads.h: several small ones at once
  *     batch norm      norm.h: the two sums of its backward pass
  *     voxel loops     kernels.h: one body per loop, compiled for every device
  *
@@ -49,6 +49,7 @@ struct conv_sums;
 struct conv_source;
 struct conv_weight;
 struct contrast;
+struct heads;
 
 struct device_ops {
     const char *name; /* "cpu", "cuda" */
@@ -79,6 +80,11 @@ struct device_ops {
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                           const struct tensor *dx, int add, float *dweight, float *dbias,
                           const struct conv_sums *sums);
+
+    /* The heads of a network at once, see heads.h. fit: 1 if these can be; NULL, all three: never. */
+    int (*heads_fit)(const struct device *dev, const struct heads *h);
+    void (*heads_forward)(struct device *dev, const struct heads *h);
+    void (*heads_backward)(struct device *dev, const struct heads *h);
 
     /* Batch norm's backward sums and the join of two gradients, see norm.h (cpu: norm_cpu.c). */
     void (*norm_sums)(struct device *dev, const struct tensor *g, const struct conv_source *y,

@@ -15,7 +15,8 @@ enum { K_DIMS = 16 };
 
 /* ---- rows at chosen voxels ------------------------------------------------------------------ */
 
-/* rows[i] = from[at[i]], c numbers each. */
+/* Row i = row at[i] of `from`, c numbers each. Indices are numbers here and below, not rows: GPUs write them
+ * side by side. */
 struct k_gather_rows {
     float *rows;
     const float *from;
@@ -24,23 +25,45 @@ struct k_gather_rows {
 };
 KERNEL void k_gather_rows_range(const struct k_gather_rows *k, int64_t i0, int64_t i1)
 {
-    for (int64_t i = i0; i < i1; i++)
-        for (int c = 0; c < k->c; c++)
-            k->rows[i * k->c + c] = k->from[k->at[i] * k->c + c];
+    for (int64_t i = i0; i < i1; i++) {
+        uint32_t row = (uint32_t)i / (uint32_t)k->c;
+        k->rows[i] = k->from[k->at[row] * k->c + (i - (int64_t)row * k->c)];
+    }
 }
 
-/* to[at[i]] += rows[i]; no voxel is named twice. */
+/* to[at] += its row; no voxel is named twice. */
 struct k_scatter_rows {
-    float *to;
+    void *to;
     const float *rows;
     const int64_t *at;
-    int c;
+    int c, bf16; /* 1: to is rounded to that */
 };
 KERNEL void k_scatter_rows_range(const struct k_scatter_rows *k, int64_t i0, int64_t i1)
 {
-    for (int64_t i = i0; i < i1; i++)
-        for (int c = 0; c < k->c; c++)
-            k->to[k->at[i] * k->c + c] += k->rows[i * k->c + c];
+    for (int64_t i = i0; i < i1; i++) {
+        uint32_t row = (uint32_t)i / (uint32_t)k->c;
+        int64_t at = k->at[row] * k->c + (i - (int64_t)row * k->c);
+        if (k->bf16)
+            ((uint16_t *)k->to)[at] = k_to_bf16(k_from_bf16(((uint16_t *)k->to)[at]) + k->rows[i]);
+        else
+            ((float *)k->to)[at] += k->rows[i];
+    }
+}
+
+/* to[i] = from[i] + from[i + period] + ..., of `total` numbers. */
+struct k_fold {
+    float *to;
+    const float *from;
+    int64_t period, total;
+};
+KERNEL void k_fold_range(const struct k_fold *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        float sum = k->from[i];
+        for (int64_t at = i + k->period; at < k->total; at += k->period)
+            sum += k->from[at];
+        k->to[i] = sum;
+    }
 }
 
 /* ---- sums by class -------------------------------------------------------------------------- */
@@ -423,7 +446,7 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
 }
 
 #define KERNELS_CONTRAST(X)                                                                       \
-    X(gather_rows) X(scatter_rows)                                                                \
+    X(gather_rows) X(scatter_rows) X(fold)                                                        \
     X(unit_rows) X(contrast_table) X(contrast_anchors) X(contrast_pull) X(unit_rows_back)
 #define REDUCES_CONTRAST(X) X(class_moments) X(contrast_value) X(proto_count) X(proto_loss)
 

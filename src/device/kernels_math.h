@@ -135,6 +135,18 @@ KERNEL float k_float(uint32_t u)
     return x;
 }
 
+/* A bf16 number is the upper half of a float; to nearest even, NaN stays NaN. */
+KERNEL float k_from_bf16(uint16_t h)
+{
+    return k_float((uint32_t)h << 16);
+}
+
+KERNEL uint16_t k_to_bf16(float x)
+{
+    uint32_t u = k_bits(x);
+    return (uint16_t)(x != x ? 0x7FC0u : (u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+}
+
 KERNEL float k_max(float a, float b)
 {
     return a > b ? a : b;

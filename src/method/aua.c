@@ -35,6 +35,7 @@ static void aua_done(struct trainer *t)
     part_free(t, &a->trusted);
     paste_free(t, &a->paste);
     part_free(t, &a->points_in);
+    part_free(t, &a->point_grads);
     t->dev->ops->free(t->dev, a->points_dev);
     t->dev->ops->free(t->dev, a->label_dev);
     mem_free(a->points);

@@ -3,6 +3,8 @@
  */
 #include "method/aua.h"
 
+#include <string.h>
+
 int aua_contrast_begin(struct trainer *t, struct model *student, struct error *e)
 {
     struct aua *a = t->method_state;
@@ -10,7 +12,9 @@ int aua_contrast_begin(struct trainer *t, struct model *student, struct error *e
     size_t cap = (size_t)s->bcl_cap, voxels = (size_t)(s->patch[0] * s->patch[1] * s->patch[2]);
     size_t items = (size_t)t->n_labeled;
     struct net_definition def = student->def;
-    struct net_shape shape = {.n = 1, .d = 1, .h = 1, .w = (int)cap, .use = NET_TRAINING, .input_grad = 1};
+    int at_once = s->head_norm ? 1 : t->n_labeled; /* its statistics are those of one item */
+    struct net_shape shape = {.n = at_once, .d = 1, .h = 1, .w = (int)cap, .use = NET_TRAINING,
+                              .input_grad = 1};
     def.define = projection_define;
     a->points = mem_alloc(e, items * cap, sizeof *a->points);
     a->point_label = mem_alloc(e, items * cap, 1);
@@ -23,8 +27,9 @@ int aua_contrast_begin(struct trainer *t, struct model *student, struct error *e
     a->label_dev = t->dev->ops->alloc(t->dev, items * cap);
     if (!a->points_dev || !a->label_dev)
         return device_check(t->dev, e);
-    a->points_in = (struct tensor){.type = VALUE_F32, .n = 1, .d = 1, .h = 1, .w = (int)cap, .c = 16};
-    if (part_alloc(t, &a->points_in, e) < 0)
+    a->points_in = (struct tensor){.type = VALUE_F32, .n = at_once, .d = 1, .h = 1, .w = (int)cap, .c = 16};
+    a->point_grads = part_like(&a->points_in, (int)items, 16, VALUE_F32);
+    if (part_alloc(t, &a->points_in, e) < 0 || part_alloc(t, &a->point_grads, e) < 0)
         return -1;
     return net_new(&a->projection, student->params, &def, &shape, e);
 }
@@ -43,52 +48,63 @@ static void choose_points(struct trainer *t)
         int count = boundary_points(points, a->near, t->dev->pool, label, dims, s->nb_rule, (int)cap,
                                     (uint64_t)s->seed, t->draw, (uint32_t)item);
         a->n_points[item] = count;
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count; i++) {
             a->point_label[item * cap + i] = label[points[i]];
-        for (int64_t i = count; i < cap && count > 0; i++)
-            points[i] = points[i - count];
+            points[i] += item * voxels;
+        }
+        for (int64_t i = count; i < cap; i++)
+            points[i] = count > 0 ? points[i - count] : item * voxels;
     }
     t->dev->ops->upload(t->dev, a->points_dev, a->points,
                         (size_t)(t->n_labeled * cap) * sizeof *a->points);
     t->dev->ops->upload(t->dev, a->label_dev, a->point_label, (size_t)(t->n_labeled * cap));
 }
 
-/* Contrast inside one labelled item, its value when the losses are settled; 0 if it has no boundary.
- * Gradients go through the projection head's weights now and into the features' gradient. */
-static void contrast_item(struct trainer *t, struct model *student, int item, double weight, double *value)
+/* Contrast inside each of the n labelled items from `first` on, values when the losses are settled; 0 for one
+ * without a boundary. Gradients go through the projection head's weights now; those of the features are left
+ * in point_grads. */
+static void contrast_items(struct trainer *t, struct model *student, int first, int n, double weight)
 {
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
-    int count = a->n_points[item], cap = (int)s->bcl_cap;
-    const int64_t *points = a->points_dev + (int64_t)item * cap;
-    *value = 0;
-    if (count == 0)
-        return;
-    struct tensor all = net_value(student->net, "features"), features = tensor_items(&all, item, 1);
-    gather_rows(t->dev, a->points_in.data, &features, points, cap);
+    int cap = (int)s->bcl_cap;
+    struct tensor features = net_value(student->net, "features");
+    gather_rows(t->dev, a->points_in.data, &features, a->points_dev + (int64_t)first * cap, n * cap);
     struct net_pass pass = {.mode = s->head_norm ? NET_TRAIN : NET_EVAL};
     net_forward(a->projection, &a->points_in, &pass);
     struct tensor g = net_value(a->projection, "projection"), dg = net_grad(a->projection, "projection");
-    ask_contrast(a->scratch, g.data, a->label_dev + (int64_t)item * cap, count, g.c, s->bcl_tau,
-                 s->bcl_layout, s->bcl_reduce, weight, dg.data, value);
+    for (int i = 0; i < n; i++)
+        ask_contrast(a->scratch, tensor_items(&g, i, 1).data, a->label_dev + (int64_t)(first + i) * cap,
+                     a->n_points[first + i], g.c, s->bcl_tau, s->bcl_layout, s->bcl_reduce, weight,
+                     tensor_items(&dg, i, 1).data, &a->bcl[first + i]);
     net_backward(a->projection);
-    struct tensor dall = net_grad(student->net, "features"), df = tensor_items(&dall, item, 1);
     struct tensor dpoints = net_input_grad(a->projection);
-    /* Through the statistics of head_norm the repeats have gradients, too: a round of them at a time. */
-    for (int i = 0; i < (s->head_norm ? cap : count); i += count)
-        scatter_rows(t->dev, &df, (const float *)dpoints.data + (int64_t)i * dpoints.c, points + i,
-                     i + count < cap ? count : cap - i);
+    for (int i = 0; i < n; i++) { /* through the statistics of head_norm the repeats have gradients, too */
+        int count = a->n_points[first + i];
+        fold_rows(t->dev, tensor_items(&a->point_grads, first + i, 1).data, tensor_items(&dpoints, i, 1).data,
+                  count, s->head_norm ? cap : count, dpoints.c);
+    }
 }
 
 int aua_contrast(struct trainer *t, struct model *student, double weight)
 {
     struct aua *a = t->method_state;
-    int with = 0;
+    int with = 0, at_once = a->points_in.n;
     for (int i = 0; i < t->n_labeled; i++)
         with += part_has_boundary(t, i);
     choose_points(t);
-    for (int i = 0; i < t->n_labeled; i++)
-        contrast_item(t, student, i, with ? weight / with : 0.0, &a->bcl[i]);
+    for (int i = 0; i < t->n_labeled; i += at_once) {
+        int points = 0;
+        for (int k = i; k < i + at_once; k++)
+            points += a->n_points[k];
+        if (points > 0)
+            contrast_items(t, student, i, at_once, with ? weight / with : 0.0);
+        else
+            memset(a->bcl + i, 0, (size_t)at_once * sizeof *a->bcl);
+    }
+    struct net_rows rows = {.at = a->points_dev, .rows = a->point_grads.data, .count = a->n_points,
+                            .items = t->n_labeled, .most = (int)t->set->bcl_cap};
+    net_grad_rows(student->net, "features", &rows);
     return with;
 }
 

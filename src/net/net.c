@@ -4,7 +4,8 @@
  * backward of a layer:  gradient of its view and, if it is an output, of the output
  *                       -> sums, p, q, r (norm.c) -> convolution's backward: dx into the slot of
  * its input and dweight (first writer overwrites, later ones add), dbias added. The sums of a layer are
- * made by the one after it if that reads it: nobody else writes the slot between the two
+ * made by the one after it if that reads it: nobody else writes the slot between the two. Heads may be
+ * run at once (heads.c)
  *
  * A layer that no gradient reaches is left out, and its parameters stay untouched.
  */
@@ -83,8 +84,7 @@ static struct conv_in input_of(const struct net *n, int layer)
     return in;
 }
 
-/* The slot that the gradient of a layer's input goes to, or -1; of an add, that of the later operand. */
-static int input_slot(const struct net *n, int layer)
+int net_input_slot(const struct net *n, int layer)
 {
     const struct value *all = n->graph.values, *v = &all[n->graph.layers[layer].input];
     if (v->kind == FROM_INPUT)
@@ -113,6 +113,7 @@ static void begin_pass(struct net *n, const struct tensor *image, const struct n
     n->mode = pass->mode;
     n->fresh = 1;
     memset(n->asked, 0, sizeof n->asked);
+    n->rows.at = NULL;
     /* several networks may share the parameters: the one that has the first parameter counts */
     if (pass->mode == NET_TRAIN && n->graph.layers[0].weight == 0)
         n->params->batches++;
@@ -127,33 +128,50 @@ static void pack_weights(struct net *n)
     k->version = n->params->version;
 }
 
+static void forward_layer(struct net *n, int i, const struct net_pass *pass)
+{
+    const struct layer *l = &n->graph.layers[i];
+    struct conv_in in = input_of(n, i);
+    struct tensor y = net_layer_tensor(n, i);
+    struct conv_stats stats = {n->stat_mean, n->stat_m2};
+    int wanted = l->norm && pass->mode == NET_TRAIN;
+    if (l->is == LAYER_RESIZE) {
+        resize_forward(n, i, &in.from[0]);
+        return;
+    }
+    n->dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y, wanted ? &stats : NULL);
+    norm_tables(n, i, pass);
+    if (n->run[i].wide >= 0)
+        RUN(n->dev, widen, tensor_voxels(&y), .x = y.data, .c = y.c,
+            .out = wide_tensor(n, i, n->run[i].wide).data);
+}
+
 void net_forward(struct net *n, const struct tensor *image, const struct net_pass *pass)
 {
-    struct device *dev = n->dev;
-    if (dev->error.code != ERR_NONE)
+    if (n->dev->error.code != ERR_NONE)
         return;
     begin_pass(n, image, pass);
     pack_weights(n);
     for (int i = 0; i < n->graph.n_layers; i++) {
-        const struct layer *l = &n->graph.layers[i];
-        struct conv_in in = input_of(n, i);
-        struct tensor y = net_layer_tensor(n, i);
-        struct conv_stats stats = {n->stat_mean, n->stat_m2};
-        int wanted = l->norm && pass->mode == NET_TRAIN;
-        if (l->is == LAYER_RESIZE) {
-            resize_forward(n, i, &in.from[0]);
+        if (n->n_heads == 0 || i != n->first_head) {
+            forward_layer(n, i, pass);
             continue;
         }
-        dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y,
-                               wanted ? &stats : NULL);
-        norm_tables(n, i, pass);
-        if (n->run[i].wide >= 0)
-            RUN(dev, widen, tensor_voxels(&y), .x = y.data, .c = y.c,
-                .out = wide_tensor(n, i, n->run[i].wide).data);
+        heads_forward(n);
+        i += n->n_heads - 1;
     }
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
+
+static void add_rows(struct net *n, const struct tensor *to)
+{
+    const struct net_rows *r = &n->rows;
+    for (int i = 0; i < r->items; i++)
+        RUN(n->dev, scatter_rows, (int64_t)r->count[i] * to->c, .to = to->data,
+            .rows = r->rows + (int64_t)i * r->most * to->c, .at = r->at + (int64_t)i * r->most, .c = to->c,
+            .bf16 = to->type == VALUE_BF16);
+}
 
 /* The gradient at a layer's stored output; 0 if none reached it. */
 static int gradient_of(struct net *n, int layer, struct conv_grad *out)
@@ -161,11 +179,22 @@ static int gradient_of(struct net *n, int layer, struct conv_grad *out)
     const struct layer *l = &n->graph.layers[layer];
     struct layer_run *r = &n->run[layer];
     int from_view = r->slot >= 0 && n->slots[r->slot].written;
+    int masked = from_view && n->slots[r->slot].masked;
     int from_output = l->output >= 0 && n->asked[l->output];
+    int from_rows = l->output >= 0 && n->rows.at && n->rows_output == l->output;
     struct tensor view = {0};
     *out = (struct conv_grad){.y = net_source(n, layer)};
     if (from_view)
         view = net_slot_tensor(n, r->slot);
+    if (masked)
+        out->y.relu = 0;
+    if (from_rows && (from_output || !masked)) {
+        struct tensor all = net_grad(n, n->graph.outputs[l->output]);
+        add_rows(n, &all);
+        from_output = 1;
+    } else if (from_rows) {
+        add_rows(n, &view);
+    }
     if (from_output) {
         out->g = out_grad_tensor(n, layer);
         if (from_view)
@@ -235,7 +264,7 @@ static void backward_layer(struct net *n, int i)
     n->sums_of = -1;
     if (!reached)
         return;
-    int s = input_slot(n, i), add = s >= 0 && n->slots[s].written ? CONV_ADD_DX : 0;
+    int s = net_input_slot(n, i), add = s >= 0 && n->slots[s].written ? CONV_ADD_DX : 0;
     struct tensor dx = {0};
     if (s >= 0) {
         dx = net_slot_tensor(n, s);
@@ -282,10 +311,14 @@ void net_backward(struct net *n)
     n->sums_of = -1;
     narrow_grads(n);
     for (int k = 0; k < n->n_slots; k++)
-        n->slots[k].written = 0;
+        n->slots[k].written = n->slots[k].masked = 0;
     for (int i = n->graph.n_layers - 1; i >= 0; i--) {
-        backward_layer(n, i);
-        meet(n, i);
+        if (n->n_heads > 0 && i == n->first_head + n->n_heads - 1 && heads_backward(n)) {
+            i = n->first_head;
+        } else {
+            backward_layer(n, i);
+            meet(n, i);
+        }
     }
     if (n->input_slot >= 0 && !n->slots[n->input_slot].written) {
         struct tensor t = net_slot_tensor(n, n->input_slot);
@@ -326,6 +359,13 @@ struct tensor net_grad(struct net *n, const char *output)
     if (fresh)
         n->dev->ops->zero(n->dev, t.data, (size_t)tensor_count(&t) * sizeof(float));
     return t;
+}
+
+void net_grad_rows(struct net *n, const char *output, const struct net_rows *rows)
+{
+    CHECK(n->shape.use == NET_TRAINING && !n->rows.at);
+    n->rows = *rows;
+    n->rows_output = find_output(n, output);
 }
 
 struct tensor net_input_grad(const struct net *n)

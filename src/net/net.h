@@ -108,6 +108,15 @@ struct tensor net_value(const struct net *n, const char *output);
 struct tensor net_grad(struct net *n, const char *output);
 /* The same without zeros, for callers who set all of it. */
 struct tensor net_grad_to_set(struct net *n, const char *output);
+/* The same at a few voxels, none twice, one output at a time: added in net_backward, until when all of this
+ * must stay. */
+struct net_rows {
+    const int64_t *at;  /* (items, most) device: voxels, counted through the batch */
+    const float *rows;  /* (items, most, c) device */
+    const int *count;   /* (items) how many of them, 0 for none */
+    int items, most;
+};
+void net_grad_rows(struct net *n, const char *output, const struct net_rows *rows);
 struct tensor net_input_grad(const struct net *n);
 
 #endif

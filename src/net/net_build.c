@@ -305,6 +305,7 @@ static int build(struct net *n, struct error *e)
     for (int i = 0; i < n->graph.n_layers; i++)
         if (n->graph.layers[i].is == LAYER_CONV && make_conv(n, i, e) < 0)
             return -1;
+    heads_find(n);
     return 0;
 }
 

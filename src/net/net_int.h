@@ -89,6 +89,7 @@ struct slot {
     int layer;       /* whose shape it has; -1: the input */
     int from, until; /* layers: the first to write it and the last to read it in a backward pass */
     int written;     /* in this backward pass */
+    int masked;      /* 1: by relu, too: it is the gradient at the layer's output */
 };
 
 /* What a layer has beside its entry in the graph. */
@@ -123,6 +124,7 @@ struct net {
     size_t table_bytes;
     struct conv_weight weights[NET_LAYERS];
     struct packing packing;       /* of them */
+    int first_head, n_heads;      /* layers that are run at once (heads.h); n_heads 0: none */
 
     /* the pass at hand */
     struct tensor image;
@@ -130,6 +132,8 @@ struct net {
     enum net_mode mode;
     int fresh;                    /* 1: forward done, backward not yet */
     unsigned char asked[NET_OUTPUTS];
+    struct net_rows rows;         /* of a gradient at few voxels; at NULL: none */
+    int rows_output;
 };
 
 /* Slots, lifetimes and places of a net whose graph, params, dev and shape are set; allocates nothing. */
@@ -137,6 +141,8 @@ void net_plan(struct net *n);
 
 struct tensor net_layer_tensor(const struct net *n, int layer); /* y */
 struct tensor net_slot_tensor(const struct net *n, int slot);
+/* The slot that the gradient of a layer's input goes to, or -1; of an add, that of the later operand. */
+int net_input_slot(const struct net *n, int layer);
 /* How layer l's output is read by the next layer, with the tables of this pass. */
 struct conv_source net_source(const struct net *n, int layer);
 
@@ -145,6 +151,12 @@ float *net_param(const struct net *n, int param); /* its values, of params->list
 /* resize.c: a LAYER_RESIZE. dx: of its input, or with data NULL. */
 void resize_forward(struct net *n, int layer, const struct conv_source *in);
 void resize_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
+
+/* heads.c. Which layers are heads that the device runs at once; running them. backward: 0 if it was not
+ * possible this time, since a gradient is missing or there is one already at what they read. */
+void heads_find(struct net *n);
+void heads_forward(struct net *n);
+int heads_backward(struct net *n);
 
 /* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
  * the running statistics are moved. */

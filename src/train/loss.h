@@ -82,11 +82,11 @@ double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussia
  * near: room for a byte a voxel; the pool shares out the planes. */
 int boundary_points(int64_t *points, uint8_t *near, struct pool *pool, const uint8_t *label,
                     const int dims[3], int rule, int cap, uint64_t seed, uint64_t step, uint32_t item);
-/* Rows of a (.., c) F32 tensor at flat voxel indices -> dense (count, c), and the way back (added). All
- * pointers are device memory: upload what boundary_points gave. */
+/* Rows of a (.., c) F32 tensor at flat voxel indices -> dense (count, c). All pointers are device memory:
+ * upload what boundary_points gave. net_grad_rows() is the way back. */
 void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points, int count);
-void scatter_rows(struct device *dev, const struct tensor *to, const float *rows, const int64_t *points,
-                  int count);
+/* (count, c) = the sums of rows that are `count` apart, of `repeated` in all. */
+void fold_rows(struct device *dev, float *out, const float *rows, int count, int repeated, int c);
 /* Supervised contrastive loss of `count` projections (count, dims <= 16; normalised inside) with their class
  * labels, in device memory; O(count) memory; dg (count, dims), if not NULL, gets weight * gradient added, by
  * asking already. layout and reduce: settings.h; BCL_MEAN is over the anchors, the points with another of

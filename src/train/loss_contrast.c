@@ -129,13 +129,14 @@ int boundary_points(int64_t *points, uint8_t *near, struct pool *pool, const uin
 void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points,
                  int count)
 {
-    RUN(dev, gather_rows, count, .rows = out, .from = from->data, .at = points, .c = from->c);
+    RUN(dev, gather_rows, (int64_t)count * from->c, .rows = out, .from = from->data, .at = points,
+        .c = from->c);
 }
 
-void scatter_rows(struct device *dev, const struct tensor *to, const float *rows,
-                  const int64_t *points, int count)
+void fold_rows(struct device *dev, float *out, const float *rows, int count, int repeated, int c)
 {
-    RUN(dev, scatter_rows, count, .to = to->data, .rows = rows, .at = points, .c = to->c);
+    RUN(dev, fold, (int64_t)count * c, .to = out, .from = rows, .period = (int64_t)count * c,
+        .total = (int64_t)repeated * c);
 }
 
 /* ---- the loss ------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  *
  *     driver.cu     the table, opening, memory          loops.cu      map and reduce
  *     norm.cu       norm_sums, grad_join                contrast.cu   all pairs
- *     conv*.cu      the convolutions
+ *     conv*.cu      the convolutions                    heads.cu      the heads of a network at once
  *
  * Everything is put into the one stream, so a part may use the scratch of the context from its first
  * launch to its last: the next part's launches come after. Scratch grows in conv_new and where a count is
@@ -44,6 +44,8 @@ int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                        const struct tensor *dx, int add, float *dweight, float *dbias,
                        const struct conv_sums *sums);
+int cuda_heads_forward(struct cuda_context *c, const struct heads *h);
+int cuda_heads_backward(struct cuda_context *c, const struct heads *h);
 
 int cuda_norm_sums(struct cuda_context *c, const struct tensor *g, const struct conv_source *y,
                    const float *mean, double *sums);

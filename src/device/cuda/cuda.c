@@ -247,6 +247,27 @@ static void gpu_conv_backward(struct conv *v, const struct conv_grad *dy, const 
         keep(g, g->d->conv_backward(conv_of(v)->conv, dy, x, dx, add, dweight, dbias, sums), "conv_backward");
 }
 
+/* ---- heads ----------------------------------------------------------------------------------- */
+
+static int gpu_heads_fit(const struct device *dev, const struct heads *h)
+{
+    return gpu_of_const(dev)->d->heads_forward && dev->precision == PRECISION_BF16 && heads_are_usual(h);
+}
+
+static void gpu_heads_forward(struct device *dev, const struct heads *h)
+{
+    struct gpu *g = gpu_of(dev);
+    if (!dev->error.code)
+        keep(g, g->d->heads_forward(g->c, h), "heads_forward");
+}
+
+static void gpu_heads_backward(struct device *dev, const struct heads *h)
+{
+    struct gpu *g = gpu_of(dev);
+    if (!dev->error.code)
+        keep(g, g->d->heads_backward(g->c, h), "heads_backward");
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 static void gpu_norm_sums(struct device *dev, const struct tensor *t, const struct conv_source *y,
@@ -334,6 +355,9 @@ static const struct device_ops gpu_ops = {
     .conv_update = gpu_conv_update,
     .conv_forward = gpu_conv_forward,
     .conv_backward = gpu_conv_backward,
+    .heads_fit = gpu_heads_fit,
+    .heads_forward = gpu_heads_forward,
+    .heads_backward = gpu_heads_backward,
     .norm_sums = gpu_norm_sums,
     .grad_join = gpu_grad_join,
     .contrast = gpu_contrast,

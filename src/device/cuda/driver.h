@@ -8,17 +8,18 @@
  * Every call that works on the GPU is put into the context's one stream and returns at once; download,
  * reduce and sync wait. upload_ahead has a stream of its own, and arrive() makes one wait for the other.
  * All return 0 or a CUDA error code; text() names it. Memory and tensors are those of the GPU
- * unless a name ends in _host. What is computed is said in device.h, conv.h, norm.h, contrast.h, kernels.h;
- * sums are made in an order that depends on shapes alone, so two runs give the same bits.
+ * unless a name ends in _host. What is computed is said in device.h, conv.h, heads.h, norm.h, contrast.h,
+ * kernels.h; sums are made in an order that depends on shapes alone, so two runs give the same bits.
  */
 #ifndef FALX_CUDA_DRIVER_H
 #define FALX_CUDA_DRIVER_H
 
 #include "device/contrast.h"
 #include "device/conv.h"
+#include "device/heads.h"
 #include "device/norm.h"
 
-enum { CUDA_DRIVER_VERSION = 2 }; /* of this table; the library and the program must agree */
+enum { CUDA_DRIVER_VERSION = 3 }; /* of this table; the library and the program must agree */
 
 struct cuda_facts {
     char name[96];
@@ -55,6 +56,8 @@ struct cuda_driver {
     int (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                          const struct tensor *dx, int add, float *dweight, float *dbias,
                          const struct conv_sums *sums);
+    int (*heads_forward)(struct cuda_context *c, const struct heads *h); /* both NULL: never at once */
+    int (*heads_backward)(struct cuda_context *c, const struct heads *h);
 
     int (*norm_sums)(struct cuda_context *c, const struct tensor *g, const struct conv_source *y,
                      const float *mean, double *sums); /* sums: GPU memory, (2, n, c) */
