@@ -57,38 +57,44 @@ struct k_norm_tables {
     float *scale, *shift;                /* (items, c) */
 };
 
-KERNEL void k_norm_running(const struct k_norm_tables *k, int64_t j)
+/* Moves the running statistics, which were `mean` and `var`. */
+KERNEL void k_norm_running(const struct k_norm_tables *k, int64_t j, double mean, double var, double new_mean,
+                           double m2)
 {
-    double m2 = k->batch_m2[j], unbiased = m2 / (k->elements > 1 ? k->elements - 1 : 1);
-    double mean = (1 - K_NORM_MOMENTUM) * (double)k->running_mean[j] + K_NORM_MOMENTUM * k->batch_mean[j];
-    double var = (1 - K_NORM_MOMENTUM) * (double)k->running_var[j] +
-                 K_NORM_MOMENTUM * (unbiased > 0 ? unbiased : 0);
+    double unbiased = m2 / (k->elements > 1 ? k->elements - 1 : 1);
+    mean = (1 - K_NORM_MOMENTUM) * mean + K_NORM_MOMENTUM * new_mean;
+    var = (1 - K_NORM_MOMENTUM) * var + K_NORM_MOMENTUM * (unbiased > 0 ? unbiased : 0);
     if (!isfinite((float)mean) || !isfinite((float)var) || !isfinite(m2))
         return;
     k->running_mean[j] = (float)mean;
     k->running_var[j] = (float)var;
 }
 
-KERNEL void k_norm_moments(const struct k_norm_tables *k, int64_t j)
+/* Channel j. All that is read is read first: a GPU waits for it once. */
+KERNEL void k_norm_channel(const struct k_norm_tables *k, int64_t j, double *scale, double *shift)
 {
-    double var = k->batch_m2 ? k->batch_m2[j] / k->elements : (double)k->running_var[j];
-    k->mean[j] = k->batch_mean ? k->batch_mean[j] : (double)k->running_mean[j];
-    k->rstd[j] = 1.0 / sqrt((var < 0 ? 0 : var) + K_NORM_EPS);
-    if (k->batch_m2)
-        k_norm_running(k, j);
+    const int batch = k->batch_m2 != NULL;
+    const double gamma = (double)k->gamma[j], beta = (double)k->beta[j];
+    const double old_mean = (double)k->running_mean[j], old_var = (double)k->running_var[j];
+    const double mean = batch ? k->batch_mean[j] : old_mean, m2 = batch ? k->batch_m2[j] : 0.0;
+    const double var = batch ? m2 / k->elements : old_var;
+    const double rstd = 1.0 / sqrt((var < 0 ? 0 : var) + K_NORM_EPS);
+    k->mean[j] = mean;
+    k->rstd[j] = rstd;
+    if (batch)
+        k_norm_running(k, j, old_mean, old_var, mean, m2);
     if (k->center)
-        k->center[j] = (float)k->mean[j];
+        k->center[j] = (float)mean;
+    *scale = gamma * rstd;
+    *shift = beta - mean * *scale;
 }
 
 KERNEL void k_norm_tables_range(const struct k_norm_tables *k, int64_t i0, int64_t i1)
 {
     for (int64_t j = i0; j < i1; j++) {
         double scale = 1.0, shift = 0.0;
-        if (k->gamma) {
-            k_norm_moments(k, j);
-            scale = (double)k->gamma[j] * k->rstd[j];
-            shift = (double)k->beta[j] - k->mean[j] * scale;
-        }
+        if (k->gamma)
+            k_norm_channel(k, j, &scale, &shift);
         for (int64_t at = j; at < (int64_t)k->items * k->c; at += k->c) {
             double m = k->factor ? (double)k->factor[at] : 1.0;
             k->scale[at] = (float)(scale * m);
@@ -111,35 +117,45 @@ struct k_norm_grads {
 };
 
 /* s1 and s2 of channel j. */
-KERNEL void k_norm_channel_sums(const struct k_norm_grads *k, int64_t j, double *s1, double *s2)
+KERNEL void k_norm_channel_sums(const struct k_norm_grads *k, int64_t j, double mean, double rstd, double *s1,
+                                double *s2)
 {
     int64_t nc = (int64_t)k->items * k->c;
-    double off = (double)(float)k->mean[j] - k->mean[j], first = 0, second = 0;
+    double off = (double)(float)mean - mean, first = 0, second = 0;
     for (int64_t at = j; at < nc; at += k->c) {
         double m = k->factor ? (double)k->factor[at] : 1.0;
         first += m * k->sums[at];
         second += m * (k->sums[nc + at] + off * k->sums[at]);
     }
     *s1 = first;
-    *s2 = second * k->rstd[j];
+    *s2 = second * rstd;
+}
+
+/* Channel j: its factor, and what q and r are. Reads first, as above. */
+KERNEL void k_norm_channel_grads(const struct k_norm_grads *k, int64_t j, double *scale, double *slope,
+                                 double *constant)
+{
+    const double mean = k->mean[j], rstd = k->rstd[j], gamma = (double)k->gamma[j];
+    const double dbeta = k->fresh ? 0.0 : (double)k->dbeta[j], dgamma = k->fresh ? 0.0 : (double)k->dgamma[j];
+    double s1, s2;
+    k_norm_channel_sums(k, j, mean, rstd, &s1, &s2);
+    k->dbeta[j] = (float)(dbeta + s1);
+    k->dgamma[j] = (float)(dgamma + s2);
+    if (k->dbias)
+        k->dbias[j] = 0.0f;
+    *scale = gamma * rstd;
+    if (k->elements > 0) {
+        *slope = -*scale * rstd * s2 / k->elements;
+        *constant = -*scale * s1 / k->elements - *slope * mean;
+    }
 }
 
 KERNEL void k_norm_grads_range(const struct k_norm_grads *k, int64_t i0, int64_t i1)
 {
     for (int64_t j = i0; j < i1; j++) {
-        double scale = 1.0, slope = 0, constant = 0, s1, s2;
-        if (k->gamma) {
-            k_norm_channel_sums(k, j, &s1, &s2);
-            k->dbeta[j] = (float)((k->fresh ? 0.0 : (double)k->dbeta[j]) + s1);
-            k->dgamma[j] = (float)((k->fresh ? 0.0 : (double)k->dgamma[j]) + s2);
-            if (k->dbias)
-                k->dbias[j] = 0.0f;
-            scale = (double)k->gamma[j] * k->rstd[j];
-            if (k->elements > 0) {
-                slope = -scale * k->rstd[j] * s2 / k->elements;
-                constant = -scale * s1 / k->elements - slope * k->mean[j];
-            }
-        }
+        double scale = 1.0, slope = 0, constant = 0;
+        if (k->gamma)
+            k_norm_channel_grads(k, j, &scale, &slope, &constant);
         for (int64_t at = j; at < (int64_t)k->items * k->c; at += k->c) {
             k->p[at] = (float)(scale * (k->factor ? (double)k->factor[at] : 1.0));
             k->q[at] = (float)slope;
