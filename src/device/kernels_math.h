@@ -42,12 +42,16 @@ enum { USUAL_CLASSES = 2, USUAL_PAIRS = 3, USUAL_RANK = 8 };
 #define K_DICE_FIRST(n) 1
 #define K_PAIRS(n) USUAL_PAIRS
 #define K_RANK(n) USUAL_RANK
+#define K_CHANNELS(n) 1
+#define K_NOISE(sd) 0.0f
 #else
 #define K_CLASSES(n) (n)
 #define K_FIRST(n) (n)
 #define K_DICE_FIRST(n) (n)
 #define K_PAIRS(n) (n)
 #define K_RANK(n) (n)
+#define K_CHANNELS(n) (n)
+#define K_NOISE(sd) (sd)
 #endif
 #if defined(KERNEL_USUAL) && defined(__CUDA_ARCH__)
 #define K_UNROLL _Pragma("unroll")

@@ -100,11 +100,13 @@ KERNEL void k_patch_voxel(const struct k_patch *k, int64_t v)
     float x[3];
     for (int a = 0; a < 3; a++)
         x[a] = ((k->offset[a] + k->matrix[a][0] * p[0]) + k->matrix[a][1] * p[1]) + k->matrix[a][2] * p[2];
-    for (int c = 0; c < k->c; c++) {
-        float value = k_read_linear(k->case_image + c, k->dims, k->c, x);
-        if (k->noise_sd > 0)
-            value += k->noise_sd * k_patch_noise(k, v * k->c + c);
-        k->image[v * k->c + c] = value * k->factor + k->shift;
+    const int channels = K_CHANNELS(k->c);
+    const float sd = K_NOISE(k->noise_sd);
+    for (int c = 0; c < channels; c++) {
+        float value = k_read_linear(k->case_image + c, k->dims, channels, x);
+        if (sd > 0)
+            value += sd * k_patch_noise(k, v * channels + c);
+        k->image[v * channels + c] = value * k->factor + k->shift;
     }
     int64_t at = k->label || k->mask ? k_read_nearest(k->dims, x) : -1;
     if (k->label)

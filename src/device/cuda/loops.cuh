@@ -53,7 +53,7 @@ int loops_usual_has_reduce(int reduction, const void *args);
 
 /* Its bodies; how many sums they make, and how many indices a thread has under way. The Gram matrices are a
  * kernel of their own. */
-#define LOOPS_USUAL_MAPS(X) X(ce_dice_grad) X(hard_label) X(sample_nll_grad) X(ged_grad)
+#define LOOPS_USUAL_MAPS(X) X(ce_dice_grad) X(hard_label) X(sample_nll_grad) X(ged_grad) X(patch)
 #define LOOPS_USUAL_REDUCES(X) X(ce_dice, 5, 4) X(sample_nll, 6, 1) X(square_sum, 1, 8)
 
 /* Bodies with arrays over classes, and the argument that says how many. */

@@ -1,5 +1,5 @@
 /* loops_usual.cu - the bodies that training spends its time in, for the usual numbers: two classes, three
- * pairs of samples, rank eight. See loops.cuh.
+ * pairs of samples, rank eight; patches of one channel without noise. See loops.cuh.
  *
  * All loops over these are unrolled, so that the arrays of a body are registers: a voxel of an energy
  * distance is 2,000 instructions and not one access to local memory. For the same reason every thread has its
@@ -256,6 +256,7 @@ int loops_usual_has_map(int kernel, const void *args)
     const struct k_hard_label *hard = (const struct k_hard_label *)args;
     const struct k_sample_nll_grad *nll = (const struct k_sample_nll_grad *)args;
     const struct k_ged_grad *ged = (const struct k_ged_grad *)args;
+    const struct k_patch *patch = (const struct k_patch *)args;
     switch (kernel) {
     case KERNEL_ce_dice_grad:
         return usual_logits(dice->logits, dice->classes) && fits(dice->dlogits, 8);
@@ -265,6 +266,8 @@ int loops_usual_has_map(int kernel, const void *args)
         return usual_gauss(&nll->g) && usual_grad(&nll->d);
     case KERNEL_ged_grad:
         return usual_gauss(&ged->p) && usual_gauss(&ged->q) && usual_grad(&ged->d) && fits(ged->mix, 16);
+    case KERNEL_patch:
+        return patch->c == 1 && !(patch->noise_sd > 0);
     }
     return 0;
 }
