@@ -8,8 +8,9 @@ static int is_head(const struct graph *g, int layer, int other)
 {
     const struct layer *l = &g->layers[layer];
     const struct value *v = &g->values[l->input];
-    return l->kind == CONV_1 && !l->norm && l->view < 0 && l->output >= 0 && !g->open[l->output] && l->c_in == HEADS_IN &&
-           l->input == g->layers[other].input && v->kind == FROM_LAYER && g->layers[v->layer].output >= 0;
+    return l->kind == CONV_1 && !l->norm && l->view < 0 && l->output >= 0 && !g->open[l->output] &&
+           l->c_in == HEADS_IN && l->input == g->layers[other].input && v->kind == FROM_LAYER &&
+           g->layers[v->layer].output >= 0;
 }
 
 /* What the heads of this pass read and write. */

@@ -134,6 +134,12 @@ struct net {
     unsigned char asked[NET_OUTPUTS];
     struct net_rows rows;         /* of a gradient at few voxels; at NULL: none */
     int rows_output;
+    int tables_stand;             /* 1: tables of the running statistics are there from an earlier pass ... */
+    struct {
+        uint64_t version;         /* ... with these parameters */
+        int64_t batches;
+        int items;                /* of it; 0: the last pass had others */
+    } tables_of;
 };
 
 /* Slots, lifetimes and places of a net whose graph, params, dev and shape are set; allocates nothing. */
