@@ -67,7 +67,7 @@ static struct both floats(int64_t n, double low, double high)
     return b;
 }
 
-static struct both bytes_below(int64_t n, int below)
+static inline struct both bytes_below(int64_t n, int below)
 {
     struct both b = both_of((size_t)n);
     for (int64_t i = 0; i < n; i++)
@@ -114,7 +114,7 @@ static double difference(const struct both *b)
     return worst;
 }
 
-static double bytes_differ(const struct both *b)
+static inline double bytes_differ(const struct both *b)
 {
     uint8_t *got = (uint8_t *)fetched(b);
     double n = 0;
