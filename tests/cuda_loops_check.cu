@@ -207,9 +207,30 @@ static void check_heads(int classes)
     MAP(distance_grad, more, count, (k.raw = F(raw), k.target = F(target), k.draw = F(draw), k.scale = 0.7f),
         difference(&draw));
     SUMS(dual, more, n, 1, 1, 0.0, (k.logits = F(z), k.raw = F(raw), k.classes = classes));
+    upload(&draw);
     MAP(dual_grad, more, n, (k.logits = F(z), k.raw = F(raw), k.dlogits = F(dz), k.draw = F(draw),
         k.classes = classes, k.scale = 0.001f), larger(difference(&dz), difference(&draw)));
     struct both *all[] = {&z, &dz, &raw, &draw, &target};
+    for (int i = 0; i < 5; i++)
+        drop(all[i]);
+}
+
+/* A turned patch that sticks out of its case. */
+static void check_patch(int channels, float noise)
+{
+    enum { D = 20, H = 30, W = 40, P = 25, ALL = D * H * W };
+    int64_t n = (int64_t)P * P * P;
+    char more[32];
+    snprintf(more, sizeof more, "%d channels%s", channels, noise > 0 ? ", noise" : "");
+    struct both from = floats((int64_t)ALL * channels, -1, 1), label = bytes_below(ALL, 5);
+    struct both image = floats(n * channels, 5, 6), labels = bytes_below(n, 7), mask = bytes_below(n, 7);
+    MAP(patch, more, n, (k.image = F(image), k.label = U(labels), k.mask = U(mask), k.case_image = F(from),
+        k.case_label = U(label), k.dims[0] = D, k.dims[1] = H, k.dims[2] = W, k.h = P, k.w = P, k.c = channels,
+        k.matrix[0][0] = 0.9f, k.matrix[0][1] = 0.3f, k.matrix[1][0] = -0.3f, k.matrix[1][1] = 0.9f,
+        k.matrix[2][2] = -1, k.offset[0] = -2.5f, k.offset[1] = 6, k.offset[2] = 30, k.factor = 1.2f,
+        k.shift = 0.1f, k.noise_sd = noise, k.seed = 3, k.step = 5, k.noise_first = 7, k.stream = 2),
+        larger(difference(&image), larger(bytes_differ(&labels), bytes_differ(&mask))));
+    struct both *all[] = {&from, &label, &image, &labels, &mask};
     for (int i = 0; i < 5; i++)
         drop(all[i]);
 }
@@ -257,6 +278,7 @@ static void check_resize(int how, int c, int levels)
     MAP(resize, more, fine, GRIDS; (k.a.y = F(y), k.a.scale = F(tables), k.a.shift = F(tables) + 2 * c,
         k.a.relu = 1, k.out = F(g)), difference(&g));
     MAP(resize_grad, more, coarse, GRIDS; (k.g = F(g), k.dx = F(y)), difference(&y));
+    upload(&y);
     MAP(meet, more, coarse, (k.to = F(y), k.from = F(x)), difference(&y));
     drop(&y), drop(&g), drop(&tables), drop(&x);
 }
@@ -593,6 +615,10 @@ int main(int argc, char **argv)
     check_optim();
     check_mix();
     check_norm_tables();
+    for (int channels = 1; channels <= 2; channels++) {
+        check_patch(channels, 0);
+        check_patch(channels, 0.1f);
+    }
     check_square_sum();
     for (int classes = 2; classes <= 14; classes += classes == 2 ? 1 : classes == 3 ? 2 : 9)
         check_classes(classes), check_heads(classes);
