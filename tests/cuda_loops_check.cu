@@ -251,6 +251,11 @@ static void check_branches(int classes)
     SUMS(mutual, more, n, 1, 1, 0.0, (BRANCHES, k.askers = 3, k.sharpness = 10));
     MAP(mutual_grad, more, n, (BRANCHES, DBRANCHES, k.askers = 3, k.sharpness = 10, k.scale = 0.3f),
         BRANCHES_DIFFER);
+    for (int i = 0; i < 3; i++)
+        upload(&dz[i]);
+    SUMS(pyramid, more, n, 9, 1, 0.0, BRANCHES);
+    MAP(pyramid_grad, more, n, (BRANCHES, DBRANCHES, k.by_kl = 0.3f, k.by_square[0] = 0.2f,
+        k.by_square[1] = 0.1f, k.by_square[2] = 0.4f, k.by_sure[1] = 0.1f), BRANCHES_DIFFER);
     struct both y = bytes_below(n, classes), a = floats(2 * classes, -1, 1);
     SUMS(ce_dice, "linear", n, 3 * classes - 1, 1, 0.0,
          (k.logits = F(z[0]), k.label = U(y), k.classes = classes, k.linear = 1));

@@ -39,6 +39,8 @@ static void test_counts(void **state)
     assert_int_equal(count_of(dev, d), 12347716);
     d.define = mcnet_plus_define;
     assert_int_equal(count_of(dev, d), 15246566);
+    d.define = urpc_define;
+    assert_int_equal(count_of(dev, d), 9448866 + 258 + 130 + 66);
     device_close(dev);
 }
 

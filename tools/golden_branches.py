@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Golden files of the methods whose network has several outputs; see tools/golden_aua.py.
 
-    tools/golden_branches.py mc_net > tests/golden/mc_net.h
+    tools/golden_branches.py NAME > tests/golden/NAME.h     NAME: mc_net, urpc
 
 Trainings in PyTorch, in double, of networks and losses written here from the published formulas.
 """
@@ -10,7 +10,8 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from golden_aua import (BASE, SCENE, THREE, Net, Optimizer, Run, cross_entropy, ramp, write_run, write_table)
+from golden_aua import (BASE, SCENE, THREE, Net, Optimizer, Run, cross_entropy, dice, ramp, write_run,
+                        write_table)
 
 # Seeds and rates for the same reasons as in golden_aua.py.
 RUNS = {
@@ -23,6 +24,12 @@ RUNS = {
         "mc_net_plus_three": (THREE, dict(
             method="mc-net-plus", seed=64, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS",
             consistency=5.0, schedule="SCHEDULE_POLY", batch=3)),
+    },
+    "urpc": {
+        "urpc_two": (SCENE, dict(method="urpc", seed=71, patch=(32, 32, 32), lr=0.0002)),
+        "urpc_three": (THREE, dict(
+            method="urpc", seed=72, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=3.0,
+            schedule="SCHEDULE_POLY", batch=3, dice_share=0.3)),
     },
 }
 
@@ -48,6 +55,33 @@ class McNet(Branches):
         encoded = self.encoder(x)
         decoders = 2 if self.s["method"] == "mc-net" else 3
         return [self.branch(encoded, k, ways[k]) for k in range(decoders)]
+
+
+class Pyramid(Branches):
+    """Heads on the four blocks of the decoder, which have dropouts of their own."""
+
+    def block(self, x, n, c, name):
+        x = super().block(x, n, c, name)
+        p = dict(block_six=0.5, block_seven=0.3, block_eight=0.2, block_nine=0.1).get(name)
+        if p:
+            x = Net.drop(self, x, p) if self.s["dropout"] == "NET_DROPOUT_BOTH" else x
+            self.levels.append(x)
+        return x
+
+    def drop(self, x, p=0.5):
+        """The encoder's; the one after block nine is not of this network."""
+        return x if self.levels else super().drop(x, p)
+
+    def __call__(self, x):
+        self.levels, c, out = [], self.scene["classes"], []
+        self.trunk(x)
+        for k, level in enumerate(reversed(self.levels)):
+            z = self.conv(level, 1, c, "out_conv%s" % (k + 1 if k else ""))
+            if k:
+                self.layer += 1
+                z = F.interpolate(z, scale_factor=1 << k, mode="trilinear", align_corners=False)
+            out.append(z)
+        return out
 
 
 def linear_dice(logits, label):
@@ -76,6 +110,10 @@ class BranchRun(Run):
             self.note(t, loss=loss, supervised=share * sum(sup), ce=sum(ce) / len(z), dice=sum(d) / len(z),
                       consistency=value, weight=w, gradient=update.step(loss, t, total))
 
+    def ce_dice(self, z, label, ce):
+        d, share = dice(z, label, None, 0), self.s["dice_share"]
+        return d, (1 - share) * ce + share * d
+
     def mc_net(self):
         def label_loss(z, label, ce):
             d = linear_dice(z, label)
@@ -85,6 +123,20 @@ class BranchRun(Run):
             return sum(((torch.softmax(a, 1) - sharpened(b)) ** 2).mean() for a in z for b in z if a is not b)
 
         self.train(McNet(self.s, self.scene, "student"), label_loss, self.s["dice_share"], mutual, 1)
+
+
+    def urpc(self):
+        def rectified(z):
+            p = [torch.softmax(x[self.L:], 1) for x in z]
+            mean, terms = sum(p) / len(p), []
+            for x in z:
+                log = F.log_softmax(x[self.L:], 1)
+                kl = (mean * (torch.log(mean) - log)).sum(1, keepdim=True)
+                sure = torch.exp(-kl)
+                terms.append((sure * (mean - torch.exp(log)) ** 2).mean() / (sure.mean() + 1e-8) + kl.mean())
+            return sum(terms) / len(terms)
+
+        self.train(Pyramid(self.s, self.scene, "student"), self.ce_dice, 0.25, rectified)
 
 
 def main():

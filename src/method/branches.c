@@ -43,6 +43,16 @@ void branches_student(struct trainer *t, struct branches *b)
     }
 }
 
+struct loss_branches branches_open(const struct trainer *t, const struct branches *b)
+{
+    struct loss_branches open = {.n = b->of.n};
+    for (int i = 0; i < open.n; i++) {
+        open.logits[i] = tensor_items(&b->of.logits[i], t->n_labeled, t->n_unlabeled);
+        open.dlogits[i] = tensor_items(&b->of.dlogits[i], t->n_labeled, t->n_unlabeled);
+    }
+    return open;
+}
+
 void branches_learn(struct trainer *t, struct branches *b, const double *term, double weight)
 {
     double supervised = 0, ce = 0, dice = 0;

@@ -10,7 +10,7 @@
 
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
-extern const struct method method_dtc, method_mc_net, method_mc_net_plus;
+extern const struct method method_dtc, method_mc_net, method_mc_net_plus, method_urpc;
 
 /* V-Net with the run's channels, classes, filters and dropout. */
 struct net_definition part_definition(const struct trainer *t);
@@ -127,6 +127,7 @@ int branches_begin(struct trainer *t, struct branches *b, const struct branches_
                    struct error *e);
 void branches_done(struct branches *b);
 void branches_student(struct trainer *t, struct branches *b);
+struct loss_branches branches_open(const struct trainer *t, const struct branches *b); /* unlabelled ones */
 /* Settles everything asked for, sends it back and notes loss, label loss and its parts (means over the
  * outputs), the term as "consistency" and its weight. */
 void branches_learn(struct trainer *t, struct branches *b, const double *term, double weight);

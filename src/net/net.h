@@ -64,6 +64,10 @@ extern const char *const net_logits[NET_BRANCHES];
  * 12,347,716 and 15,246,566 parameters (1, 2, 16). */
 void mcnet_define(struct builder *b, const struct net_definition *self);
 void mcnet_plus_define(struct builder *b, const struct net_definition *self);
+/* URPC: heads of classes on blocks nine to six, the coarse ones made as large as the image by trilinear
+ * resizing (centres of voxels). Dropout of 0.5, 0.3, 0.2 and 0.1 after blocks six to nine for the V-Net's.
+ * 9,449,320 parameters (1, 2, 16). */
+void urpc_define(struct builder *b, const struct net_definition *self);
 /* AUA's network: outputs "features" (16, raw out_conv), "mean", "log_cov_diag", "cov_factor".  The
  * projection head is a second little network (projection_define) run on gathered voxels only, its
  * parameters live in the same struct params.  9,450,260 parameters (1, 2, 16, rank 8). */

@@ -77,9 +77,16 @@ static int up_and_add(struct builder *b, int x, int skip, int c, enum up_by by, 
     return net_add(b, unit(b, x, CONV_3, c, name, 1), skip);
 }
 
-/* From x5 to block_nine and its dropout: what the heads read. prefix: of its names. */
-static int decoder(struct builder *b, const struct net_definition *self, const struct encoded *e,
-                   enum up_by by, const char *prefix)
+/* A way through the decoder, and the outputs of its blocks six to nine with their dropouts. */
+struct decoded {
+    enum up_by by;
+    const char *prefix; /* of its names */
+    float drop[4];      /* after each block, if NET_DROPOUT_BOTH */
+    int x[4];
+};
+
+static void decoder(struct builder *b, const struct net_definition *self, const struct encoded *e,
+                    struct decoded *d)
 {
     static const char *const names[] = {"five", "six", "seven", "eight", "nine"};
     static const int stages[] = {3, 3, 2, 1};
@@ -87,18 +94,22 @@ static int decoder(struct builder *b, const struct net_definition *self, const s
     for (int i = 0; i < 4; i++) {
         char up[32], own[32];
         int c = self->filters << (3 - i);
-        snprintf(up, sizeof up, "%sblock_%s_up", prefix, names[i]);
-        snprintf(own, sizeof own, "%sblock_%s", prefix, names[i + 1]);
-        x = block(b, up_and_add(b, x, e->x[3 - i], c, by, up), stages[i], c, own);
+        snprintf(up, sizeof up, "%sblock_%s_up", d->prefix, names[i]);
+        snprintf(own, sizeof own, "%sblock_%s", d->prefix, names[i + 1]);
+        x = block(b, up_and_add(b, x, e->x[3 - i], c, d->by, up), stages[i], c, own);
+        if (self->dropout == NET_DROPOUT_BOTH && d->drop[i] > 0)
+            x = net_dropout(b, x, d->drop[i]);
+        d->x[i] = x;
     }
-    return self->dropout == NET_DROPOUT_BOTH ? net_dropout(b, x, 0.5f) : x;
 }
 
 /* Up to block_nine and its dropout: what the heads read. */
 static int trunk(struct builder *b, const struct net_definition *self)
 {
     struct encoded e = encoder(b, self);
-    return decoder(b, self, &e, UP_CONV, "");
+    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0, 0, 0, 0.5f}};
+    decoder(b, self, &e, &d);
+    return d.x[3];
 }
 
 void vnet_define(struct builder *b, const struct net_definition *self)
@@ -120,10 +131,12 @@ static void branch(struct builder *b, const struct net_definition *self, const s
                    enum up_by by, int k)
 {
     char prefix[16] = "", head[32];
+    struct decoded d = {.by = by, .prefix = prefix, .drop = {0, 0, 0, 0.5f}};
     if (k > 0)
         snprintf(prefix, sizeof prefix, "decoder%d.", k + 1);
     snprintf(head, sizeof head, "%sout_conv", prefix);
-    net_output(b, net_conv(b, decoder(b, self, e, by, prefix), CONV_1, self->classes, head), net_logits[k]);
+    decoder(b, self, e, &d);
+    net_output(b, net_conv(b, d.x[3], CONV_1, self->classes, head), net_logits[k]);
 }
 
 static struct encoded two_decoders(struct builder *b, const struct net_definition *self)
@@ -143,6 +156,20 @@ void mcnet_plus_define(struct builder *b, const struct net_definition *self)
 {
     struct encoded e = two_decoders(b, self);
     branch(b, self, &e, UP_NEAREST, 2);
+}
+
+void urpc_define(struct builder *b, const struct net_definition *self)
+{
+    struct encoded e = encoder(b, self);
+    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0.5f, 0.3f, 0.2f, 0.1f}}; /* as published */
+    decoder(b, self, &e, &d);
+    net_output(b, net_conv(b, d.x[3], CONV_1, self->classes, "out_conv"), net_logits[0]);
+    for (int k = 1; k < 4; k++) {
+        char head[16];
+        snprintf(head, sizeof head, "out_conv%d", k + 1);
+        int x = net_conv(b, d.x[3 - k], CONV_1, self->classes, head);
+        net_output(b, net_resize(b, x, NET_CENTRED, k), net_logits[k]);
+    }
 }
 
 void aua_define(struct builder *b, const struct net_definition *self)

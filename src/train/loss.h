@@ -162,6 +162,12 @@ struct mutual {
 void ask_mutual(struct loss_scratch *s, const struct loss_branches *b, const struct mutual *m, double weight,
                 double *value);
 
+/* Mean over branches k of
+ *     mean(s_k (m - p_k)^2) / (mean(s_k) + 1e-8) + mean(kl_k),   s_k = exp(-kl_k)
+ * m the mean of all p and kl_k = sum over classes of m (ln m - ln p_k) in every voxel: each is drawn to the
+ * mean, less where it is far from it. */
+void ask_pyramid(struct loss_scratch *s, const struct loss_branches *b, double weight, double *value);
+
 /* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */
 void hard_labels(struct device *dev, const struct tensor *logits, const struct tensor *label,
