@@ -235,58 +235,7 @@ static void check_patch(int channels, float noise)
         drop(all[i]);
 }
 
-static void check_branches(int classes)
-{
-    int64_t n = voxels / (classes > 4 ? 4 : 1);
-    struct both z[3], dz[3];
-    char more[32];
-    snprintf(more, sizeof more, "%d classes", classes);
-    for (int i = 0; i < 3; i++)
-        z[i] = floats(n * classes, -4, 4), dz[i] = floats(n * classes, -1, 1);
-#define BRANCHES                                                                                   \
-    (k.b.logits[0] = F(z[0]), k.b.logits[1] = F(z[1]), k.b.logits[2] = F(z[2]), k.b.n = 3,         \
-     k.b.classes = classes)
-#define DBRANCHES (k.dlogits[0] = F(dz[0]), k.dlogits[1] = F(dz[1]), k.dlogits[2] = F(dz[2]))
-#define BRANCHES_DIFFER larger(difference(&dz[0]), larger(difference(&dz[1]), difference(&dz[2])))
-    SUMS(mutual, more, n, 1, 1, 0.0, (BRANCHES, k.askers = 3, k.sharpness = 10));
-    MAP(mutual_grad, more, n, (BRANCHES, DBRANCHES, k.askers = 3, k.sharpness = 10, k.scale = 0.3f),
-        BRANCHES_DIFFER);
-    for (int i = 0; i < 3; i++)
-        upload(&dz[i]);
-    SUMS(pyramid, more, n, 9, 1, 0.0, BRANCHES);
-    MAP(pyramid_grad, more, n, (BRANCHES, DBRANCHES, k.by_kl = 0.3f, k.by_square[0] = 0.2f,
-        k.by_square[1] = 0.1f, k.by_square[2] = 0.4f, k.by_sure[1] = 0.1f), BRANCHES_DIFFER);
-    struct both y = bytes_below(n, classes), a = floats(2 * classes, -1, 1);
-    SUMS(ce_dice, "linear", n, 3 * classes - 1, 1, 0.0,
-         (k.logits = F(z[0]), k.label = U(y), k.classes = classes, k.linear = 1));
-    upload(&dz[0]);
-    MAP(ce_dice_grad, "linear", n, (k.logits = F(z[0]), k.label = U(y), k.dlogits = F(dz[0]),
-        k.classes = classes, k.a = F(a), k.b = F(a) + classes, k.linear = 1), difference(&dz[0]));
-    for (int i = 0; i < 3; i++)
-        drop(&z[i]), drop(&dz[i]);
-    drop(&y), drop(&a);
-}
-
-/* Layers that are no convolution: c channels, made 2^levels times larger. */
-static void check_resize(int how, int c, int levels)
-{
-    static const int from[3] = {3, 5, 1};
-    int64_t coarse = 2 * 15 * c, fine = coarse << 3 * levels;
-    struct both y = floats(coarse, -1, 1), g = floats(fine, -1, 1), tables = floats(4 * c, -1, 1);
-    struct both x = floats(coarse, -1, 1);
-    char more[32];
-    snprintf(more, sizeof more, "rule %d, %d channels, %d", how, c, 1 << levels);
-#define GRIDS                                                                                      \
-    for (int a = 0; a < 3; a++)                                                                    \
-        k.grid.from[a] = from[a], k.grid.to[a] = from[a] << levels;                                \
-    k.grid.how = how, k.grid.c = c
-    MAP(resize, more, fine, GRIDS; (k.a.y = F(y), k.a.scale = F(tables), k.a.shift = F(tables) + 2 * c,
-        k.a.relu = 1, k.out = F(g)), difference(&g));
-    MAP(resize_grad, more, coarse, GRIDS; (k.g = F(g), k.dx = F(y)), difference(&y));
-    upload(&y);
-    MAP(meet, more, coarse, (k.to = F(y), k.from = F(x)), difference(&y));
-    drop(&y), drop(&g), drop(&tables), drop(&x);
-}
+#include "cuda_branch_checks.h"
 
 static void check_window(int channels, int softmax)
 {
@@ -443,21 +392,6 @@ static void check_prototypes(int classes, int full)
 struct norm_case {
     int n, d, h, w, c, g_bf16, y_bf16, relu, tables;
 };
-
-static struct both values(int64_t n, int bf16)
-{
-    struct both b = both_of((size_t)n * (bf16 ? 2 : 4));
-    for (int64_t i = 0; i < n; i++) {
-        float v = (float)(2 * random_unit() - 0.9);
-        uint32_t bits = k_bits(v);
-        if (bf16)
-            ((uint16_t *)b.at[0])[i] = (uint16_t)(bits >> 16);
-        else
-            ((float *)b.at[0])[i] = v;
-    }
-    upload(&b);
-    return b;
-}
 
 static double value_at(const struct both *b, int bf16, int64_t i)
 {
@@ -630,6 +564,7 @@ int main(int argc, char **argv)
     check_branches(2), check_branches(3), check_branches(14);
     for (int how = K_NEAREST; how <= K_CENTRED; how++)
         check_resize(how, 40, 1), check_resize(how, 2, 3);
+    check_shake(16, 0), check_shake(40, 1);
     check_window(2, 1), check_window(7, 1), check_window(300, 0);
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);
     check_gauss(32, 2, 8);

@@ -174,6 +174,38 @@ static inline struct vol ref_resize(struct reference *r, struct vol x, enum net_
     return y;
 }
 
+/* Uniform number `at` of the layer before, as kernels have them. */
+static inline double ref_uniform(const struct reference *r, int64_t at)
+{
+    uint64_t index = ((uint64_t)(r->layer - 1) << 48) + (uint64_t)at / 4;
+    return ((rng_block(SEED, STEP, RNG_DROPOUT, index).v[at % 4] >> 9) + 0.5) / 8388608;
+}
+
+/* What net_shake says, in a value of its own. */
+static inline struct vol ref_shake(struct reference *r, struct vol x, enum net_shake_by how)
+{
+    struct vol y = ref_vol(r, x.n, x.c, x.d, x.h, x.w);
+    int64_t V = (int64_t)x.d * x.h * x.w;
+    r->layer++;
+    double limit = 0.7 + 0.2 * ref_uniform(r, 0);
+    for (int n = 0; n < x.n; n++) {
+        double *mean = ref_vol(r, 1, 1, x.d, x.h, x.w).v, top = -1;
+        for (int64_t v = 0; v < V; v++) {
+            for (int c = 0; c < x.c; c++)
+                mean[v] += x.v[(n * x.c + c) * V + v] / x.c;
+            top = fmax(top, mean[v]);
+        }
+        for (int64_t i = 0; i < V * x.c; i++) { /* channels last */
+            int64_t at = (n * x.c + i % x.c) * V + i / x.c;
+            double u = ref_uniform(r, how == NET_DROP ? n * V * x.c + i : i), by = 1 + 0.3 * (2 * u - 1);
+            by = how == NET_DROP ? (u < 0.3 ? 0 : 1 / 0.7) : by;
+            by = how == NET_PEAKS ? mean[i / x.c] < limit * top : by;
+            y.v[at] = x.v[at] * (r->train ? by : 1);
+        }
+    }
+    return y;
+}
+
 static inline struct vol ref_unit(struct reference *r, struct vol x, enum conv_kind kind, int c,
                                   const char *block, int at)
 {

@@ -20,6 +20,7 @@
 
 #include "golden/aua.h"
 #include "golden/dtc.h"
+#include "golden/cct.h"
 #include "golden/mc_net.h"
 #include "golden/urpc.h"
 
@@ -30,6 +31,7 @@ static const struct {
 #define TABLE(runs) {runs, sizeof runs / sizeof runs[0]}
     TABLE(golden_runs),
     TABLE(golden_dtc),
+    TABLE(golden_runs_cct),
     TABLE(golden_runs_mc_net),
     TABLE(golden_runs_urpc),
 };
@@ -241,6 +243,8 @@ GOLDEN(mc_net_two)
 GOLDEN(mc_net_three)
 GOLDEN(mc_net_plus_two)
 GOLDEN(mc_net_plus_three)
+GOLDEN(cct_two)
+GOLDEN(cct_three)
 GOLDEN(urpc_two)
 GOLDEN(urpc_three)
 
@@ -394,7 +398,7 @@ static void every_method_resumes(void **state)
 /* Methods whose network has several outputs publish the V-Net in it, with the weights of the last step. */
 static void branches_publish_a_vnet(void **state)
 {
-    static const char names[][16] = {"mc-net", "mc-net-plus", "urpc"};
+    static const char names[][16] = {"mc-net", "mc-net-plus", "urpc", "cct"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct net_definition def;
@@ -429,7 +433,7 @@ static void odd_batches_are_refused(void **state)
         char name[16];
         int batch, labeled;
     } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}, {"ict", 2, 2}, {"ict", 5, 2},
-               {"dtc", 2, 2}, {"mc-net", 2, 2}, {"urpc", 2, 2}};
+               {"dtc", 2, 2}, {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         struct error e;
@@ -469,6 +473,8 @@ int main(void)
         cmocka_unit_test(golden_mc_net_three),
         cmocka_unit_test(golden_mc_net_plus_two),
         cmocka_unit_test(golden_mc_net_plus_three),
+        cmocka_unit_test(golden_cct_two),
+        cmocka_unit_test(golden_cct_three),
         cmocka_unit_test(golden_urpc_two),
         cmocka_unit_test(golden_urpc_three),
         cmocka_unit_test(every_method_learns),

@@ -41,6 +41,8 @@ static void test_counts(void **state)
     assert_int_equal(count_of(dev, d), 15246566);
     d.define = urpc_define;
     assert_int_equal(count_of(dev, d), 9448866 + 258 + 130 + 66);
+    d.define = cct_define;
+    assert_int_equal(count_of(dev, d), 7376896 + 4 * (2071936 + 34));
     device_close(dev);
 }
 

@@ -338,6 +338,31 @@ static double several_loss(struct reference *r, struct vol image)
     return loss + weighted(ref_conv(r, ref_add(u, s), CONV_1, 2, "l"), 2);
 }
 
+/* The three ways of perturbing, on norm and relu, with dropout and without, read directly and in an add. */
+static void shaken_define(struct builder *b, const struct net_definition *self)
+{
+    int s = net_norm_relu(b, net_conv(b, net_input(b, self->channels), CONV_3, 4, "a"), "an");
+    int x = net_dropout(b, net_norm_relu(b, net_conv(b, s, CONV_DOWN, 6, "b"), "bn"), 0.25f);
+    int noisy = net_shake(b, s, NET_NOISE), low = net_shake(b, s, NET_PEAKS);
+    int thin = net_shake(b, x, NET_DROP), deep = net_shake(b, x, NET_PEAKS);
+    int u = net_norm_relu(b, net_conv(b, thin, CONV_UP, 4, "c"), "cn");
+    net_output(b, net_conv(b, net_add(b, u, noisy), CONV_3, 2, "d"), "one");
+    u = net_norm_relu(b, net_conv(b, deep, CONV_UP, 4, "e"), "en");
+    net_output(b, net_conv(b, net_add(b, u, low), CONV_3, 2, "f"), "two");
+}
+
+static double shaken_loss(struct reference *r, struct vol image)
+{
+    struct vol s = ref_relu(ref_norm(r, ref_conv(r, image, CONV_3, 4, "a"), "an"));
+    struct vol x = ref_drop(r, ref_relu(ref_norm(r, ref_conv(r, s, CONV_DOWN, 6, "b"), "bn")));
+    struct vol noisy = ref_shake(r, s, NET_NOISE), low = ref_shake(r, s, NET_PEAKS);
+    struct vol thin = ref_shake(r, x, NET_DROP), deep = ref_shake(r, x, NET_PEAKS);
+    struct vol u = ref_relu(ref_norm(r, ref_conv(r, thin, CONV_UP, 4, "c"), "cn"));
+    double loss = weighted(ref_conv(r, ref_add(u, noisy), CONV_3, 2, "d"), 0);
+    u = ref_relu(ref_norm(r, ref_conv(r, deep, CONV_UP, 4, "e"), "en"));
+    return loss + weighted(ref_conv(r, ref_add(u, low), CONV_3, 2, "f"), 1);
+}
+
 static double vnet_loss(struct reference *r, struct vol image)
 {
     return weighted(ref_vnet(r, image, 2, 2), 0);
@@ -469,6 +494,16 @@ static void test_slopes_several(void **state)
     finite_differences(&eval, &def, &s, &eval_pass);
 }
 
+static void test_slopes_shaken(void **state)
+{
+    struct net_definition def = {shaken_define, 2, 2, 1, 0, 0, 0};
+    struct net_shape s = {3, 4, 6, 8, NET_TRAINING, 1};
+    struct check train = {.loss = shaken_loss, .every = 1, .limit = 1e-3}, eval = train;
+    (void)state;
+    finite_differences(&train, &def, &s, &train_pass);
+    finite_differences(&eval, &def, &s, &eval_pass);
+}
+
 static void test_slopes_vnet(void **state)
 {
     struct net_definition def = {vnet_define, 1, 2, 2, 0, NET_DROPOUT_BOTH, 0};
@@ -485,7 +520,7 @@ int main(void)
         cmocka_unit_test(test_golden_mcnet_f32), cmocka_unit_test(test_golden_mcnet_bf16),
         cmocka_unit_test(test_golden_aua_f32),  cmocka_unit_test(test_golden_aua_bf16),
         cmocka_unit_test(test_slopes_odd),      cmocka_unit_test(test_slopes_vnet),
-        cmocka_unit_test(test_slopes_several),
+        cmocka_unit_test(test_slopes_several),  cmocka_unit_test(test_slopes_shaken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,18 @@
 #!/usr/bin/python3
 """Golden files of the methods whose network has several outputs; see tools/golden_aua.py.
 
-    tools/golden_branches.py NAME > tests/golden/NAME.h     NAME: mc_net, urpc
+    tools/golden_branches.py NAME > tests/golden/NAME.h     NAME: mc_net, urpc, cct
 
 Trainings in PyTorch, in double, of networks and losses written here from the published formulas.
 """
 import sys
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
-from golden_aua import (BASE, SCENE, THREE, Net, Optimizer, Run, cross_entropy, dice, ramp, write_run,
-                        write_table)
+from golden_aua import (BASE, SCENE, THREE, Net, Optimizer, Run, cross_entropy, dice, philox, ramp, uniform,
+                        write_run, write_table)
 
 # Seeds and rates for the same reasons as in golden_aua.py.
 RUNS = {
@@ -24,6 +25,12 @@ RUNS = {
         "mc_net_plus_three": (THREE, dict(
             method="mc-net-plus", seed=64, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS",
             consistency=5.0, schedule="SCHEDULE_POLY", batch=3)),
+    },
+    "cct": {
+        "cct_two": (SCENE, dict(method="cct", seed=81, patch=(32, 32, 32), lr=0.0002)),
+        "cct_three": (THREE, dict(
+            method="cct", seed=82, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=5.0,
+            schedule="SCHEDULE_POLY", batch=3, dice_share=0.7)),
     },
     "urpc": {
         "urpc_two": (SCENE, dict(method="urpc", seed=71, patch=(32, 32, 32), lr=0.0002)),
@@ -55,6 +62,35 @@ class McNet(Branches):
         encoded = self.encoder(x)
         decoders = 2 if self.s["method"] == "mc-net" else 3
         return [self.branch(encoded, k, ways[k]) for k in range(decoders)]
+
+
+class Cct(Branches):
+    """Three further decoders see the encoder through feature noise, dropout and dropped peaks."""
+
+    def words(self, first, count):
+        index = np.arange(count, dtype=np.uint64) + np.uint64(((self.layer - 1) << 48) + first)
+        return philox(self.s["seed"], *self.mask_of, index).reshape(-1)
+
+    def shake(self, x, how):
+        self.layer += 1
+        if not self.train:
+            return x
+        n, c, d, h, w = x.shape
+        if how == 2:
+            share = 0.7 + (np.float32(0.9) - np.float32(0.7)) * uniform(self.words(0, 1)[:1])[0]
+            active = x.detach().mean(1, keepdim=True)
+            limit = share * active.reshape(n, -1).max(1).values.reshape(n, 1, 1, 1, 1)
+            self.nearest = min(self.nearest, ((active - limit).abs() / limit).min().item())
+            return x * (active < limit)
+        items = 1 if how == 0 else n
+        u = uniform(self.words(0, items * c * d * h * w // 4)).reshape(items, d, h, w, c)
+        by = 1 + 0.3 * (2 * u - 1) if how == 0 else np.where(u >= 0.3, 1 / 0.7, 0.0)
+        return x * torch.from_numpy(by).permute(0, 4, 1, 2, 3)
+
+    def __call__(self, x):
+        encoded = self.encoder(x)
+        shaken = [encoded] + [[self.shake(e, k) for e in encoded] for k in range(3)]
+        return [self.branch(shaken[k], k) for k in range(4)]
 
 
 class Pyramid(Branches):
@@ -124,6 +160,16 @@ class BranchRun(Run):
 
         self.train(McNet(self.s, self.scene, "student"), label_loss, self.s["dice_share"], mutual, 1)
 
+
+    def cct(self):
+        def others(z):
+            p = [torch.softmax(x[self.L:], 1) for x in z]
+            return sum(((p[0] - q) ** 2).mean() for q in p[1:]) / 3
+
+        Cct.nearest = 1.0
+        net = Cct(self.s, self.scene, "student")
+        self.train(net, self.ce_dice, 0.25, others)
+        print("nearest voxel to a limit, as a share of it: %.0e" % net.nearest, file=sys.stderr)
 
     def urpc(self):
         def rectified(z):

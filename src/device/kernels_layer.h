@@ -44,6 +44,36 @@ KERNEL float k_view_at(const struct k_view *v, int64_t i, int64_t table)
     return v->relu ? k_max(x, 0.0f) : x;
 }
 
+/* Channels of one voxel at once, up to K_LANES: elements i .. i + n - 1, as vectors on a CPU. */
+KERNEL void k_get_row(float *x, const void *from, int bf16, int64_t i, int n)
+{
+    if (bf16)
+        for (int j = 0; j < n; j++)
+            x[j] = k_get(from, 1, i + j);
+    else
+        for (int j = 0; j < n; j++)
+            x[j] = k_get(from, 0, i + j);
+}
+
+KERNEL void k_put_row(void *to, int bf16, int64_t i, const float *x, int n)
+{
+    if (bf16)
+        for (int j = 0; j < n; j++)
+            k_put(to, 1, i + j, x[j]);
+    else
+        for (int j = 0; j < n; j++)
+            k_put(to, 0, i + j, x[j]);
+}
+
+KERNEL void k_view_row(float *x, const struct k_view *v, int64_t i, int64_t table, int n)
+{
+    k_get_row(x, v->y, v->bf16, i, n);
+    for (int j = 0; v->scale && j < n; j++)
+        x[j] = x[j] * v->scale[table + j] + v->shift[table + j];
+    for (int j = 0; v->relu && j < n; j++)
+        x[j] = k_max(x[j], 0.0f);
+}
+
 /* ---- making larger --------------------------------------------------------------------------- */
 
 enum k_resize_how {
@@ -117,23 +147,31 @@ KERNEL int k_element(int64_t i, const int *grid, int c, int64_t *item, int at[3]
     return (int)(i % c);
 }
 
+/* Channels to take at once: of those left in the voxel and in the range. */
+KERNEL int k_row_width(int in_voxel, int64_t in_range)
+{
+    int width = in_voxel < K_LANES ? in_voxel : K_LANES;
+    return in_range < width ? (int)in_range : width;
+}
+
 KERNEL void k_resize_range(const struct k_resize *k, int64_t i0, int64_t i1)
 {
     const int c = k->grid.c;
     int64_t corner[8], item;
-    float share[8];
+    float share[8], sum[K_LANES], x[K_LANES];
     int at[3];
     for (int64_t i = i0; i < i1;) {
-        int first = k_element(i, k->grid.to, c, &item, at);
-        int end = i1 - i < c - first ? first + (int)(i1 - i) : c;
+        int first = k_element(i, k->grid.to, c, &item, at), width = k_row_width(c - first, i1 - i);
         int n = k_resize_corners(&k->grid, item, at, corner, share);
-        for (int j = first; j < end; j++) {
-            float sum = 0;
-            for (int t = 0; t < n; t++)
-                sum += share[t] * k_view_at(&k->a, corner[t] + j, item * c + j);
-            k_put(k->out, k->out_bf16, i + j - first, sum);
+        for (int j = 0; j < width; j++)
+            sum[j] = 0;
+        for (int t = 0; t < n; t++) {
+            k_view_row(x, &k->a, corner[t] + first, item * c + first, width);
+            for (int j = 0; j < width; j++)
+                sum[j] += share[t] * x[j];
         }
-        i += end - first;
+        k_put_row(k->out, k->out_bf16, i, sum, width);
+        i += width;
     }
 }
 
@@ -170,14 +208,12 @@ KERNEL int k_resize_taps(const struct k_grids *g, int axis, int at, int *first, 
 
 KERNEL void k_resize_grad_range(const struct k_resize_grad *k, int64_t i0, int64_t i1)
 {
-    enum { WIDE = K_LANES }; /* channels at once */
     const int c = k->grid.c;
-    float share[3][K_RESIZE_TAPS], sum[WIDE];
+    float share[3][K_RESIZE_TAPS], sum[K_LANES], x[K_LANES];
     int first[3] = {0, 0, 0}, n[3], at[3];
     int64_t item;
     for (int64_t i = i0; i < i1;) {
-        int from = k_element(i, k->grid.from, c, &item, at), width = c - from < WIDE ? c - from : WIDE;
-        width = i1 - i < width ? (int)(i1 - i) : width;
+        int from = k_element(i, k->grid.from, c, &item, at), width = k_row_width(c - from, i1 - i);
         for (int a = 0; a < 3; a++)
             n[a] = k_resize_taps(&k->grid, a, at[a], &first[a], share[a]);
         for (int j = 0; j < width; j++)
@@ -187,14 +223,102 @@ KERNEL void k_resize_grad_range(const struct k_resize_grad *k, int64_t i0, int64
                 const float zy = share[0][z] * share[1][y];
                 int64_t line = (item * k->grid.to[0] + first[0] + z) * k->grid.to[1] + first[1] + y;
                 int64_t g = (line * k->grid.to[2] + first[2]) * c + from;
-                for (int x = 0; x < n[2]; x++, g += c)
+                for (int t = 0; t < n[2]; t++, g += c) {
+                    k_get_row(x, k->g, k->g_bf16, g, width);
                     for (int j = 0; j < width; j++)
-                        sum[j] += zy * share[2][x] * k_get(k->g, k->g_bf16, g + j);
+                        sum[j] += zy * share[2][t] * x[j];
+                }
             }
-        for (int j = 0; j < width; j++)
-            k_put(k->dx, k->dx_bf16, i + j,
-                  k->fresh ? sum[j] : k_get(k->dx, k->dx_bf16, i + j) + sum[j]);
+        if (!k->fresh) {
+            k_get_row(x, k->dx, k->dx_bf16, i, width);
+            for (int j = 0; j < width; j++)
+                sum[j] = x[j] + sum[j];
+        }
+        k_put_row(k->dx, k->dx_bf16, i, sum, width);
         i += width;
+    }
+}
+
+/* ---- perturbing ------------------------------------------------------------------------------ */
+
+/* Of one item: out = a times a random factor in every element, 1 + amount (2u - 1), or, drop, 0 where
+ * u < amount and 1 / (1 - amount) elsewhere; unless it is fresh, that is added. An index is a random block:
+ * elements 4i .. 4i+3. Forward a is the value, backward the gradient. */
+struct k_shake {
+    struct k_view a;
+    void *out;
+    int out_bf16, fresh;
+    int64_t count;
+    int c, drop;
+    float amount;
+    uint64_t seed, step, first;
+    uint32_t stream;
+};
+KERNEL void k_shake_range(const struct k_shake *k, int64_t i0, int64_t i1)
+{
+    uint32_t word[4][K_LANES];
+    const float amount = k->amount, kept = 1.0f / (1.0f - amount);
+    EACH_CHUNK(i, n, i0, i1) {
+        k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)i, 1);
+        int64_t last = k->count - 4 * i < 4 * n ? k->count - 4 * i : 4 * n;
+        for (int64_t e = 0; e < last; e++) {
+            int64_t at = 4 * i + e;
+            float u = ((float)(int32_t)(word[e & 3][e >> 2] >> 9) + 0.5f) * (1.0f / 8388608.0f);
+            float by = 1.0f + amount * (2.0f * u - 1.0f), x = k_view_at(&k->a, at, at % k->c);
+            if (k->drop)
+                by = u < amount ? 0.0f : kept;
+            k_put(k->out, k->out_bf16, at, k->fresh ? by * x : k_get(k->out, k->out_bf16, at) + by * x);
+        }
+    }
+}
+
+/* Of one item: the mean over channels of every voxel, an index. */
+struct k_activity {
+    struct k_view a;
+    float *out;
+    int c;
+};
+KERNEL void k_activity_range(const struct k_activity *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        float sum = 0;
+        for (int j = 0; j < k->c; j++)
+            sum += k_view_at(&k->a, i * k->c + j, j);
+        k->out[i] = sum / (float)k->c;
+    }
+}
+
+/* to[i] = the largest of from[i], from[i + parts], ...; parts <= count. An index is one of the parts. */
+struct k_peak {
+    const float *from;
+    float *to;
+    int64_t count, parts;
+};
+KERNEL void k_peak_range(const struct k_peak *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        float top = k->from[i];
+        for (int64_t j = i + k->parts; j < k->count; j += k->parts)
+            top = k_max(k->from[j], top);
+        k->to[i] = top;
+    }
+}
+
+/* Of one item: out = a in voxels whose activity is below share * peak, 0 elsewhere; unless it is fresh, that
+ * is added. An index is an element. */
+struct k_keep_low {
+    struct k_view a;
+    void *out;
+    int out_bf16, fresh;
+    const float *activity, *peak;
+    int c;
+    float share;
+};
+KERNEL void k_keep_low_range(const struct k_keep_low *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        float x = k->activity[i / k->c] < k->share * *k->peak ? k_view_at(&k->a, i, i % k->c) : 0.0f;
+        k_put(k->out, k->out_bf16, i, k->fresh ? x : k_get(k->out, k->out_bf16, i) + x);
     }
 }
 
@@ -214,6 +338,6 @@ KERNEL void k_meet_range(const struct k_meet *k, int64_t i0, int64_t i1)
     }
 }
 
-#define KERNELS_LAYER(X) X(resize) X(resize_grad) X(meet)
+#define KERNELS_LAYER(X) X(resize) X(resize_grad) X(shake) X(activity) X(peak) X(keep_low) X(meet)
 
 #endif

@@ -12,6 +12,7 @@ const struct method *const methods[] = {
     &method_mc_net,
     &method_mc_net_plus,
     &method_urpc,
+    &method_cct,
     &method_aua,
     NULL,
 };

@@ -140,7 +140,16 @@ int net_resize(struct builder *b, int x, enum net_resize_by how, int levels)
     const struct value *in = get_value(b, x);
     CHECK(in->kind == FROM_LAYER && levels >= 1 && levels <= 4);
     struct layer *l = add_layer(b, LAYER_RESIZE, x, in->c, levels);
-    l->by = how;
+    l->by = (int)how;
+    return output_of(b, l);
+}
+
+int net_shake(struct builder *b, int x, enum net_shake_by how)
+{
+    const struct value *in = get_value(b, x);
+    CHECK(in->kind == FROM_LAYER);
+    struct layer *l = add_layer(b, LAYER_SHAKE, x, in->c, 0);
+    l->by = (int)how;
     return output_of(b, l);
 }
 

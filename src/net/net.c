@@ -110,7 +110,7 @@ static void begin_pass(struct net *n, const struct tensor *image, const struct n
     CHECK(image->n == s->n || (image->n < s->n && pass->mode == NET_EVAL));
     n->image = *image;
     n->items = image->n;
-    n->mode = pass->mode;
+    n->pass = *pass;
     n->fresh = 1;
     memset(n->asked, 0, sizeof n->asked);
     n->rows.at = NULL;
@@ -143,8 +143,8 @@ static void forward_layer(struct net *n, int i, const struct net_pass *pass)
     struct tensor y = net_layer_tensor(n, i);
     struct conv_stats stats = {n->stat_mean, n->stat_m2};
     int wanted = l->norm && pass->mode == NET_TRAIN;
-    if (l->is == LAYER_RESIZE) {
-        resize_forward(n, i, &in.from[0]);
+    if (l->is != LAYER_CONV) {
+        (l->is == LAYER_RESIZE ? resize_forward : shake_forward)(n, i, &in.from[0]);
         return;
     }
     n->dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y, wanted ? &stats : NULL);
@@ -258,7 +258,7 @@ static void backward_conv(struct net *n, int i, const struct conv_grad *g, const
     struct conv_in in = input_of(n, i);
     struct conv_sums sums;
     /* batch statistics take the bias out: its gradient is exactly 0, and norm_backward set it */
-    float *dbias = l->norm && n->mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
+    float *dbias = l->norm && n->pass.mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
     add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
     int with_sums = sums_before(n, i, &sums);
     n->dev->ops->conv_backward(n->run[i].conv, g, &in, dx, add, net_touched_grad(n, l->weight), dbias,
@@ -279,10 +279,11 @@ static void backward_layer(struct net *n, int i)
         dx = net_slot_tensor(n, s);
         n->slots[s].written = 1;
     }
-    if (n->graph.layers[i].is == LAYER_RESIZE)
-        resize_backward(n, i, &g.g, &dx, add != 0);
-    else
+    enum layer_kind is = n->graph.layers[i].is;
+    if (is == LAYER_CONV)
         backward_conv(n, i, &g, &dx, add);
+    else
+        (is == LAYER_RESIZE ? resize_backward : shake_backward)(n, i, &g.g, &dx, add != 0);
 }
 
 /* The layer has read its slot: what other decoders sent to the same skip joins it. */

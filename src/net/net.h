@@ -42,6 +42,9 @@ int net_add(struct builder *b, int x, int y);
  * corners on corners, or centres of voxels taken as boxes (PyTorch's align_corners = true, false). Stored. */
 enum net_resize_by { NET_NEAREST, NET_ALIGNED, NET_CENTRED };
 int net_resize(struct builder *b, int x, enum net_resize_by how, int levels);
+/* Perturbed at random in training (shake.c has the ways), as it is otherwise. Stored. */
+enum net_shake_by { NET_NOISE, NET_DROP, NET_PEAKS };
+int net_shake(struct builder *b, int x, enum net_shake_by how);
 void net_output(struct builder *b, int x, const char *name); /* x: a raw convolution, or made larger */
 /* Logits of all classes but the first, whose logit is 0: with one such number softmax is the sigmoid. The
  * output has all of them, and so has its gradient. Such a convolution is read by nobody else. */
@@ -64,6 +67,9 @@ extern const char *const net_logits[NET_BRANCHES];
  * 12,347,716 and 15,246,566 parameters (1, 2, 16). */
 void mcnet_define(struct builder *b, const struct net_definition *self);
 void mcnet_plus_define(struct builder *b, const struct net_definition *self);
+/* CCT: the V-Net, and three more of its decoders on what the encoder says, perturbed in each of the three
+ * ways of net_shake.  15,664,776 parameters (1, 2, 16). */
+void cct_define(struct builder *b, const struct net_definition *self);
 /* URPC: heads of classes on blocks nine to six, the coarse ones made as large as the image by trilinear
  * resizing (centres of voxels). Dropout of 0.5, 0.3, 0.2 and 0.1 after blocks six to nine for the V-Net's.
  * 9,449,320 parameters (1, 2, 16). */

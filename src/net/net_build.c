@@ -125,7 +125,9 @@ static void plan_layer(struct net *n, int i)
         last = v->norm || v->relu ? 2 * N - i : 2 * N - first;
     }
     r->y = plan_add(&n->plan, layer_bytes(n, i, r->type), i, l->output >= 0 ? end : last);
-    r->out_grad = r->wide = r->wide_grad = -1;
+    r->out_grad = r->aside = r->wide = r->wide_grad = -1;
+    if (l->is == LAYER_SHAKE && shake_bytes(n, i) > 0)
+        r->aside = plan_add(&n->plan, shake_bytes(n, i), i, n->shape.use == NET_TRAINING ? 2 * N - i : i);
     if (n->shape.use == NET_TRAINING && l->output >= 0)
         r->out_grad = plan_add(&n->plan, layer_bytes(n, i, VALUE_F32), N, 2 * N - i);
     if (l->output < 0 || !g->open[l->output])
@@ -300,6 +302,9 @@ static int build(struct net *n, struct error *e)
 {
     net_plan(n);
     n->arena = n->dev->ops->alloc(n->dev, n->plan.bytes);
+    for (int i = 0; n->arena && i < n->graph.n_layers; i++)
+        if (n->run[i].aside >= 0)
+            n->run[i].kept = (float *)(void *)(n->arena + n->plan.items[n->run[i].aside].offset);
     if (make_tables(n, e) < 0)
         return -1;
     for (int i = 0; i < n->graph.n_layers; i++)

@@ -3,9 +3,9 @@
  *     define()  --build.c-->  struct graph  --net_build.c-->  struct net  --net.c-->  forward, backward
  *                                                 plan.c: where each buffer lies
  *                                                 norm.c: tables scale, shift and p, q, r
- *                                                 resize.c: layers without weights
+ *                                                 resize.c, shake.c: layers without weights
  *
- * Layers are convolutions, and the few operations that store something of their own (resize.c). Everything
+ * Layers are convolutions, and operations that store something of their own (resize.c, shake.c). Everything
  * else a definition says (norm, relu, dropout, add) becomes the way a layer's stored output is read, its
  * "view"; a layer has one view, and may be an output besides.
  *
@@ -36,12 +36,12 @@ struct value {
     int from[2];     /* FROM_ADD: two FROM_LAYER values */
 };
 
-enum layer_kind { LAYER_CONV, LAYER_RESIZE };
+enum layer_kind { LAYER_CONV, LAYER_RESIZE, LAYER_SHAKE };
 
 struct layer {
     enum layer_kind is;
     enum conv_kind kind;          /* LAYER_CONV */
-    enum net_resize_by by;        /* LAYER_RESIZE */
+    int by;                       /* LAYER_RESIZE: enum net_resize_by; LAYER_SHAKE: enum net_shake_by */
     int input;                    /* value */
     int c_in, c_out;
     int level_in, level;          /* of input and output */
@@ -73,7 +73,7 @@ struct plan_item {
     int first, last; /* alive from first to last, both included */
     size_t offset;   /* result, a multiple of PLAN_ALIGN */
 };
-enum { PLAN_ALIGN = 64, PLAN_ITEMS = 3 * NET_LAYERS + 2 + 2 * NET_OUTPUTS };
+enum { PLAN_ALIGN = 64, PLAN_ITEMS = 4 * NET_LAYERS + 2 + 2 * NET_OUTPUTS };
 struct plan {
     struct plan_item items[PLAN_ITEMS];
     int n;
@@ -95,7 +95,7 @@ struct slot {
 /* What a layer has beside its entry in the graph. */
 struct layer_run {
     struct conv *conv;
-    int y, out_grad;                  /* items of the plan; out_grad -1: none */
+    int y, out_grad, aside;           /* items of the plan; out_grad, aside -1: none */
     int wide, wide_grad;              /* the same of an open output with its channel of zeros, or -1 */
     int slot;                         /* gradient of its view, -1: none */
     int meets;                        /* slot to be added to that one when the layer has read it, -1: none */
@@ -104,6 +104,7 @@ struct layer_run {
     float *center;                    /* (c) device: mean as float */
     float *drop;                      /* (n, c) device: 0 or 1/(1-p); NULL without dropout */
     double *mean, *rstd;              /* (c) device, of the last forward pass */
+    float *kept;                      /* LAYER_SHAKE: aside, in place */
 };
 
 struct net {
@@ -129,7 +130,7 @@ struct net {
     /* the pass at hand */
     struct tensor image;
     int items;                    /* n of this pass */
-    enum net_mode mode;
+    struct net_pass pass;
     int fresh;                    /* 1: forward done, backward not yet */
     unsigned char asked[NET_OUTPUTS];
     struct net_rows rows;         /* of a gradient at few voxels; at NULL: none */
@@ -163,6 +164,11 @@ void resize_backward(struct net *n, int layer, const struct tensor *g, const str
 void heads_find(struct net *n);
 void heads_forward(struct net *n);
 int heads_backward(struct net *n);
+
+/* shake.c: a LAYER_SHAKE, likewise. bytes: what it keeps from forward to backward, besides its output. */
+size_t shake_bytes(const struct net *n, int layer);
+void shake_forward(struct net *n, int layer, const struct conv_source *in);
+void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
 /* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
  * the running statistics are moved. */

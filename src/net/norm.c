@@ -42,7 +42,7 @@ void norm_backward(struct net *n, int layer, const struct tensor *g)
     const struct layer *l = &n->graph.layers[layer];
     struct layer_run *r = &n->run[layer];
     struct conv_source y = net_source(n, layer);
-    struct k_norm_grads k = {.factor = n->mode == NET_TRAIN ? r->drop : NULL, .items = n->items,
+    struct k_norm_grads k = {.factor = n->pass.mode == NET_TRAIN ? r->drop : NULL, .items = n->items,
                              .c = l->c_out, .p = r->p, .q = r->q, .r = r->r};
     if (l->norm) {
         if (n->sums_of != layer)
@@ -50,12 +50,12 @@ void norm_backward(struct net *n, int layer, const struct tensor *g)
         k.sums = n->sums;
         k.mean = r->mean;
         k.rstd = r->rstd;
-        k.elements = n->mode == NET_TRAIN ? (double)tensor_voxels(g) : 0;
+        k.elements = n->pass.mode == NET_TRAIN ? (double)tensor_voxels(g) : 0;
         k.gamma = net_param(n, l->gamma);
         k.fresh = !n->params->touched[l->gamma];
         k.dgamma = net_touched_grad(n, l->gamma);
         k.dbeta = net_touched_grad(n, l->beta);
-        if (n->mode == NET_TRAIN && !n->params->touched[l->bias])
+        if (n->pass.mode == NET_TRAIN && !n->params->touched[l->bias])
             k.dbias = net_touched_grad(n, l->bias);
     }
     n->dev->ops->map(n->dev, KERNEL_norm_grads, &k, l->c_out);

@@ -158,6 +158,18 @@ void mcnet_plus_define(struct builder *b, const struct net_definition *self)
     branch(b, self, &e, UP_NEAREST, 2);
 }
 
+void cct_define(struct builder *b, const struct net_definition *self)
+{
+    static const enum net_shake_by how[] = {NET_NOISE, NET_DROP, NET_PEAKS};
+    struct encoded e = encoder(b, self), shaken[3];
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 5; i++)
+            shaken[k].x[i] = net_shake(b, e.x[i], how[k]);
+    branch(b, self, &e, UP_CONV, 0);
+    for (int k = 0; k < 3; k++)
+        branch(b, self, &shaken[k], UP_CONV, k + 1);
+}
+
 void urpc_define(struct builder *b, const struct net_definition *self)
 {
     struct encoded e = encoder(b, self);

@@ -1,0 +1,101 @@
+/* shake.c - layers that perturb a value at random, in training only (kernels_layer.h has the bodies). They
+ * read their input like a convolution does, and store what they make. The factors are not stored: backward
+ * draws them again from the random numbers of the pass, index (layer, item, element / 4).
+ *
+ *     NET_NOISE    x (1 + e),  e uniform in (-0.3, 0.3) for every element, the same for all items
+ *     NET_DROP     elements dropped with probability 0.3, the others divided by 0.7
+ *     NET_PEAKS    voxels dropped whose mean over channels is at least g times the largest of the item, g
+ *                  uniform in (0.7, 0.9), one for all items; the means are kept for the backward pass
+ */
+#include "base/rng.h"
+#include "device/kernels.h"
+#include "net/net_int.h"
+
+/* As published. */
+static const float NOISE_RANGE = 0.3f, DROP_SHARE = 0.3f, PEAKS_FROM = 0.7f, PEAKS_TO = 0.9f;
+
+enum { PARTS = 256 }; /* of an item, whose largest means are found side by side */
+
+/* Floats of one item that NET_PEAKS keeps: means, the largest of parts, the largest. */
+static int64_t kept_floats(int64_t voxels)
+{
+    return voxels + PARTS + 1;
+}
+
+size_t shake_bytes(const struct net *n, int layer)
+{
+    struct tensor y = net_layer_tensor(n, layer);
+    int64_t item = tensor_voxels(&y) / y.n;
+    CHECK(item * y.c % 4 == 0); /* an item begins with a random block */
+    return n->graph.layers[layer].by == NET_PEAKS ? (size_t)(y.n * kept_floats(item)) * sizeof(float) : 0;
+}
+
+static struct k_view item_view(const struct conv_source *in, int item, int64_t elements)
+{
+    struct k_view a = {in->y.data, in->y.type == VALUE_BF16, in->scale, in->shift, in->relu};
+    a.y = (const char *)a.y + (size_t)(item * elements) * value_bytes(in->y.type);
+    if (a.scale) {
+        a.scale += item * in->y.c;
+        a.shift += item * in->y.c;
+    }
+    return a;
+}
+
+/* The share of the peak that voxels must stay below, in this pass. */
+static float peaks_share(const struct net *n, int layer)
+{
+    struct rng_block b = rng_block(n->pass.seed, n->pass.step, n->pass.stream, (uint64_t)layer << 48);
+    float u = ((float)(b.v[0] >> 9) + 0.5f) * (1.0f / 8388608.0f);
+    return PEAKS_FROM + (PEAKS_TO - PEAKS_FROM) * u;
+}
+
+static void shake_item(struct net *n, int layer, int item, const struct k_view *a, const struct tensor *out,
+                       int add)
+{
+    const struct layer *l = &n->graph.layers[layer];
+    int64_t voxels = tensor_voxels(out) / out->n, count = voxels * out->c;
+    void *to = (char *)out->data + (size_t)(item * count) * value_bytes(out->type);
+    if (n->pass.mode == NET_TRAIN && l->by == NET_PEAKS) {
+        const float *kept = n->run[layer].kept + item * kept_floats(voxels);
+        RUN(n->dev, keep_low, count, .a = *a, .out = to, .out_bf16 = out->type == VALUE_BF16, .fresh = !add,
+            .activity = kept, .peak = kept + voxels + PARTS, .c = out->c, .share = peaks_share(n, layer));
+        return;
+    }
+    int drop = l->by == NET_DROP && n->pass.mode == NET_TRAIN;
+    float amount = n->pass.mode != NET_TRAIN ? 0.0f : drop ? DROP_SHARE : NOISE_RANGE;
+    uint64_t first = ((uint64_t)layer << 48) + (drop ? (uint64_t)(item * count / 4) : 0);
+    RUN(n->dev, shake, (count + 3) / 4, .a = *a, .out = to, .out_bf16 = out->type == VALUE_BF16,
+        .fresh = !add, .count = count, .c = out->c, .drop = drop, .amount = amount, .seed = n->pass.seed,
+        .step = n->pass.step, .first = first, .stream = n->pass.stream);
+}
+
+/* The means of one item and the largest of them. */
+static void find_peak(struct net *n, int layer, int item, const struct k_view *a, int64_t voxels, int c)
+{
+    float *means = n->run[layer].kept + item * kept_floats(voxels), *parts = means + voxels;
+    int64_t some = voxels < PARTS ? voxels : PARTS;
+    RUN(n->dev, activity, voxels, .a = *a, .out = means, .c = c);
+    RUN(n->dev, peak, some, .from = means, .to = parts, .count = voxels, .parts = some);
+    RUN(n->dev, peak, 1, .from = parts, .to = parts + PARTS, .count = some, .parts = 1);
+}
+
+void shake_forward(struct net *n, int layer, const struct conv_source *in)
+{
+    struct tensor y = net_layer_tensor(n, layer);
+    int64_t voxels = tensor_voxels(&y) / y.n;
+    for (int item = 0; item < y.n; item++) {
+        struct k_view a = item_view(in, item, voxels * y.c);
+        if (n->graph.layers[layer].by == NET_PEAKS && n->pass.mode == NET_TRAIN)
+            find_peak(n, layer, item, &a, voxels, y.c);
+        shake_item(n, layer, item, &a, &y, 0);
+    }
+}
+
+void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add)
+{
+    struct conv_source plain = {.y = *g};
+    for (int item = 0; dx->data && item < g->n; item++) {
+        struct k_view a = item_view(&plain, item, tensor_count(g) / g->n);
+        shake_item(n, layer, item, &a, dx, add);
+    }
+}

@@ -1,0 +1,99 @@
+/* cuda_branch_checks.h - the part of cuda_loops_check.cu about networks with several outputs: losses between
+ * them, and the layers that are no convolution.
+ */
+#ifndef FALX_CUDA_BRANCH_CHECKS_H
+#define FALX_CUDA_BRANCH_CHECKS_H
+
+/* Between -0.9 and 1.1, of either type of values between layers. */
+static struct both values(int64_t n, int bf16)
+{
+    struct both b = both_of((size_t)n * (bf16 ? 2 : 4));
+    for (int64_t i = 0; i < n; i++) {
+        float v = (float)(2 * random_unit() - 0.9);
+        uint32_t bits = k_bits(v);
+        if (bf16)
+            ((uint16_t *)b.at[0])[i] = (uint16_t)(bits >> 16);
+        else
+            ((float *)b.at[0])[i] = v;
+    }
+    upload(&b);
+    return b;
+}
+
+static void check_branches(int classes)
+{
+    int64_t n = voxels / (classes > 4 ? 4 : 1);
+    struct both z[3], dz[3];
+    char more[32];
+    snprintf(more, sizeof more, "%d classes", classes);
+    for (int i = 0; i < 3; i++)
+        z[i] = floats(n * classes, -4, 4), dz[i] = floats(n * classes, -1, 1);
+#define BRANCHES                                                                                   \
+    (k.b.logits[0] = F(z[0]), k.b.logits[1] = F(z[1]), k.b.logits[2] = F(z[2]), k.b.n = 3,         \
+     k.b.classes = classes)
+#define DBRANCHES (k.dlogits[0] = F(dz[0]), k.dlogits[1] = F(dz[1]), k.dlogits[2] = F(dz[2]))
+#define BRANCHES_DIFFER larger(difference(&dz[0]), larger(difference(&dz[1]), difference(&dz[2])))
+    SUMS(mutual, more, n, 1, 1, 0.0, (BRANCHES, k.askers = 3, k.sharpness = 10));
+    MAP(mutual_grad, more, n, (BRANCHES, DBRANCHES, k.askers = 3, k.sharpness = 10, k.scale = 0.3f),
+        BRANCHES_DIFFER);
+    for (int i = 0; i < 3; i++)
+        upload(&dz[i]);
+    SUMS(pyramid, more, n, 9, 1, 0.0, BRANCHES);
+    MAP(pyramid_grad, more, n, (BRANCHES, DBRANCHES, k.by_kl = 0.3f, k.by_square[0] = 0.2f,
+        k.by_square[1] = 0.1f, k.by_square[2] = 0.4f, k.by_sure[1] = 0.1f), BRANCHES_DIFFER);
+    struct both y = bytes_below(n, classes), a = floats(2 * classes, -1, 1);
+    SUMS(ce_dice, "linear", n, 3 * classes - 1, 1, 0.0,
+         (k.logits = F(z[0]), k.label = U(y), k.classes = classes, k.linear = 1));
+    upload(&dz[0]);
+    MAP(ce_dice_grad, "linear", n, (k.logits = F(z[0]), k.label = U(y), k.dlogits = F(dz[0]),
+        k.classes = classes, k.a = F(a), k.b = F(a) + classes, k.linear = 1), difference(&dz[0]));
+    for (int i = 0; i < 3; i++)
+        drop(&z[i]), drop(&dz[i]);
+    drop(&y), drop(&a);
+}
+
+/* Layers that are no convolution: c channels, made 2^levels times larger. */
+static void check_resize(int how, int c, int levels)
+{
+    static const int from[3] = {3, 5, 1};
+    int64_t coarse = 2 * 15 * c, fine = coarse << 3 * levels;
+    struct both y = floats(coarse, -1, 1), g = floats(fine, -1, 1), tables = floats(4 * c, -1, 1);
+    struct both x = floats(coarse, -1, 1);
+    char more[32];
+    snprintf(more, sizeof more, "rule %d, %d channels, %d", how, c, 1 << levels);
+#define GRIDS                                                                                      \
+    for (int a = 0; a < 3; a++)                                                                    \
+        k.grid.from[a] = from[a], k.grid.to[a] = from[a] << levels;                                \
+    k.grid.how = how, k.grid.c = c
+    MAP(resize, more, fine, GRIDS; (k.a.y = F(y), k.a.scale = F(tables), k.a.shift = F(tables) + 2 * c,
+        k.a.relu = 1, k.out = F(g)), difference(&g));
+    MAP(resize_grad, more, coarse, GRIDS; (k.g = F(g), k.dx = F(y)), difference(&y));
+    upload(&y);
+    MAP(meet, more, coarse, (k.to = F(y), k.from = F(x)), difference(&y));
+    drop(&y), drop(&g), drop(&tables), drop(&x);
+}
+
+/* One item of c channels, perturbed. */
+static void check_shake(int c, int bf16)
+{
+    int64_t n = 7 * 9 * 4, count = n * c;
+    struct both y = values(count, bf16), out = floats(count, -1, 1), tables = floats(2 * c, -1, 1);
+    struct both means = floats(n, 0, 1), parts = floats(65, 0, 1);
+    char more[32];
+    snprintf(more, sizeof more, "%d channels %s", c, bf16 ? "bf16" : "f32");
+#define VIEW                                                                                       \
+    (k.a.y = y.at[side], k.a.bf16 = bf16, k.a.scale = F(tables), k.a.shift = F(tables) + c, k.a.relu = 1)
+#define SHAKE (k.out = F(out), k.count = count, k.c = c, k.amount = 0.3f, k.seed = 3, k.step = 4, k.first = 5)
+    MAP(shake, more, count / 4, (VIEW, SHAKE), difference(&out));
+    MAP(shake, "drop, fresh", count / 4, (VIEW, SHAKE, k.drop = k.fresh = 1), difference(&out));
+    MAP(activity, more, n, (VIEW, k.out = F(means), k.c = c), difference(&means));
+    upload(&means);
+    MAP(peak, more, 64, (k.from = F(means), k.to = F(parts), k.count = n, k.parts = 64), difference(&parts));
+    MAP(peak, "last", 1, (k.from = F(parts), k.to = F(parts) + 64, k.count = 64, k.parts = 1),
+        difference(&parts));
+    MAP(keep_low, more, count, (VIEW, k.out = F(out), k.activity = F(means), k.peak = F(parts) + 64, k.c = c,
+        k.share = 0.8f), difference(&out));
+    drop(&y), drop(&out), drop(&tables), drop(&means), drop(&parts);
+}
+
+#endif
