@@ -273,29 +273,54 @@ struct parts_job {
     int add;
 };
 
+__device__ __forceinline__ void load_columns(float (&to)[1], const float *from)
+{
+    to[0] = __ldg(from);
+}
+
+__device__ __forceinline__ void load_columns(float (&to)[4], const float *from)
+{
+    float4 f = __ldg((const float4 *)from);
+    to[0] = f.x;
+    to[1] = f.y;
+    to[2] = f.z;
+    to[3] = f.w;
+}
+
+/* Adds parts i, i + slices, ... as long as N of them are there: so many loads are in flight. Returns the
+ * next. */
+template <int N, int W>
+__device__ __forceinline__ int add_batches(double (&sum)[W], const struct parts_job &j, const float *from,
+                                           int i)
+{
+    int64_t size = (int64_t)j.taps * j.rows_each * j.cols_each;
+    for (; i + (N - 1) * j.slices < j.parts; i += N * j.slices) {
+        float part[N][W];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            load_columns(part[k], from + (i + k * j.slices) * size);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+#pragma unroll
+            for (int column = 0; column < W; column++)
+                sum[column] += part[k][column];
+    }
+    return i;
+}
+
 /* W columns at once, from an index of dweight on; those behind its end are the bias. */
 template <int W>
 __device__ __forceinline__ void add_parts(double (&sum)[W], const struct parts_job &j, int at, int slice)
 {
     int line = divide(at, j.by_cols), tap = divide(line, j.by_rows), row = line - tap * j.rows;
-    int64_t size = (int64_t)j.taps * j.rows_each * j.cols_each;
     if (tap == j.taps) {
         tap = j.taps - 1;
         row = j.rows_each - 1;
     }
     const float *from = j.partial + (int64_t)(tap * j.rows_each + row) * j.cols_each + at - line * j.cols;
-#pragma unroll 8
-    for (int i = slice; i < j.parts; i += j.slices) {
-        if (W == 4) {
-            float4 f = __ldg((const float4 *)(from + i * size));
-            sum[0] += f.x;
-            sum[1 % W] += f.y;
-            sum[2 % W] += f.z;
-            sum[3 % W] += f.w;
-        } else {
-            sum[0] += __ldg(from + i * size);
-        }
-    }
+    slice = add_batches<8>(sum, j, from, slice);
+    slice = add_batches<2>(sum, j, from, slice);
+    add_batches<1>(sum, j, from, slice);
 }
 
 /* A block takes some columns and all slices of them. */

@@ -150,16 +150,32 @@ struct tally_block {
     int blocks; /* that have these channels */
 };
 
+/* Adds parts i, i + step, ... as long as N of them are there: so many loads are in flight, for nothing else
+ * is left to do meanwhile. Returns the next. */
+template <int N>
+__device__ __forceinline__ int add_batches(double2 &sum, const double2 *parts, int i, int count, int step)
+{
+    for (; i + (N - 1) * step < count; i += N * step) {
+        double2 p[N];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            p[k] = parts[i + k * step];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            sum.x += p[k].x;
+            sum.y += p[k].y;
+        }
+    }
+    return i;
+}
+
 /* Adds up parts over `lanes` neighbouring threads, a power of two; all get the sums. */
 __device__ __forceinline__ double2 add_parts(const double2 *parts, int count, int lanes)
 {
     double2 sum = {0, 0};
-#pragma unroll 8
-    for (int i = threadIdx.x % lanes; i < count; i += lanes) {
-        double2 p = __ldcg(parts + i);
-        sum.x += p.x;
-        sum.y += p.y;
-    }
+    int i = add_batches<16>(sum, parts, threadIdx.x % lanes, count, lanes);
+    i = add_batches<4>(sum, parts, i, count, lanes);
+    add_batches<1>(sum, parts, i, count, lanes);
     for (int apart = lanes / 2; apart > 0; apart /= 2) {
         sum.x += __shfl_xor_sync(0xffffffffu, sum.x, apart);
         sum.y += __shfl_xor_sync(0xffffffffu, sum.y, apart);
