@@ -76,7 +76,7 @@ template <int N, int W>
 __device__ __forceinline__ void tally_norm(const struct tally &t, struct lane_tally<W> &l, int item,
                                            const int (&voxel)[N], int channel, const float (&v)[N][W])
 {
-    enum { BATCH = 32 / W }; /* rows whose y is loaded at once */
+    enum { BATCH = N < 64 / W ? N : 64 / W }; /* rows whose y is loaded at once */
     float scale[W], shift[W], mean[W];
     int at = item * t.of.c + channel, n = t.of.c - channel;
     table_load(scale, t.scale, 1.0f, at, n, 1);
