@@ -177,7 +177,7 @@ void urpc_define(struct builder *b, const struct net_definition *self)
     decoder(b, self, &e, &d);
     net_output(b, net_conv(b, d.x[3], CONV_1, self->classes, "out_conv"), net_logits[0]);
     for (int k = 1; k < 4; k++) {
-        char head[16];
+        char head[32];
         snprintf(head, sizeof head, "out_conv%d", k + 1);
         int x = net_conv(b, d.x[3 - k], CONV_1, self->classes, head);
         net_output(b, net_resize(b, x, NET_CENTRED, k), net_logits[k]);
