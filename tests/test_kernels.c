@@ -213,6 +213,65 @@ static void test_levels(void **state)
     assert_true(levels >= 1 && grad[0][0] != 0 && noise[0][0] != logits[0]);
 }
 
+/* What the losses between branches and the layers without weights write on one level: one hash. Ranges are
+ * cut at odd places. */
+static uint64_t branch_hash(const struct loop_ops *loops)
+{
+    enum { V = 2 * 3 * 5 * 2, C = 40, N = 8 * V * C };
+    static float z[3][N], dz[3][N], out[N];
+    static uint16_t small[N], large[N];
+    double sums[9];
+    for (int i = 0; i < 3 * N; i++) {
+        z[i / N][i % N] = (float)(rng_block(3, 4, RNG_TEST, (uint64_t)i).v[0] >> 8) * 1e-6f - 8;
+        dz[i / N][i % N] = 0;
+    }
+    for (int i = 0; i < N; i++)
+        small[i] = (uint16_t)(k_bits(z[0][i]) >> 16);
+    struct k_branches b = {{z[0], z[1], z[2], NULL}, 3, 5};
+    struct r_mutual r = {b, 3, 10};
+    struct r_pyramid s = {b};
+    struct k_mutual_grad mutual = {b, {dz[0], dz[1], dz[2], NULL}, 3, 10, 0.5f};
+    struct k_pyramid_grad pyramid = {b, {dz[0], dz[1], dz[2], NULL}, {0.1f, 0.2f, 0.3f, 0}, {0, 0.1f, 0, 0},
+                                     0.4f};
+    loops->reduce(REDUCE_mutual, &r, 0, N / 5, 1, sums);
+    uint64_t hash = hash_bytes(sums, sizeof *sums, 1);
+    loops->reduce(REDUCE_pyramid, &s, 0, N / 5, 9, sums);
+    hash = hash_bytes(sums, sizeof sums, hash);
+    loops->map(KERNEL_mutual_grad, &mutual, 0, N / 5);
+    loops->map(KERNEL_pyramid_grad, &pyramid, 0, N / 5);
+    struct k_view view = {small, 1, z[1], z[2], 1};
+    struct k_grids grid = {K_ALIGNED, {3, 5, 2}, {6, 10, 4}, C};
+    struct k_resize up = {view, large, 1, grid};
+    struct k_resize_grad down = {large, 1, dz[0], 0, 0, grid};
+    struct k_shake shake = {.a = view, .out = dz[1], .count = N, .c = C, .amount = 0.3f, .seed = 5};
+    struct k_activity activity = {view, out, C};
+    struct k_keep_low low = {.a = view, .out = dz[2], .activity = out, .peak = &out[7], .c = C, .share = 1};
+    for (int64_t half = 0; half < 2; half++) {
+        loops->map(KERNEL_resize, &up, half * 333, half ? N : 333);
+        loops->map(KERNEL_activity, &activity, half * 77, half ? V : 77);
+    }
+    for (int64_t half = 0; half < 2; half++) {
+        loops->map(KERNEL_resize_grad, &down, half * 333, half ? V * C : 333);
+        loops->map(KERNEL_shake, &shake, half * 77, half ? N / 4 : 77);
+        loops->map(KERNEL_keep_low, &low, half * 333, half ? V * C : 333);
+    }
+    hash = hash_bytes(large, sizeof large, hash);
+    return hash_bytes(dz, sizeof dz, hash);
+}
+
+static void test_branch_levels(void **state)
+{
+    uint64_t first = 0;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const struct isa_ops *isa = isa_level(level_names[i]);
+        uint64_t hash = isa ? branch_hash(isa->loops) : first;
+        first = first ? first : hash;
+        assert_true(hash == first);
+    }
+    assert_true(first != 0);
+}
+
 /* ---- devices --------------------------------------------------------------------------------- */
 
 static struct device *open_device(int threads)
@@ -307,7 +366,7 @@ int main(void)
         cmocka_unit_test(test_normals), cmocka_unit_test(test_rows),
         cmocka_unit_test(test_antithetic), cmocka_unit_test(test_levels),
         cmocka_unit_test(test_ranges), cmocka_unit_test(test_sum_accuracy),
-        cmocka_unit_test(test_far_indices),
+        cmocka_unit_test(test_far_indices), cmocka_unit_test(test_branch_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
