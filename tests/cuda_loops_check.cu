@@ -210,6 +210,9 @@ static void check_heads(int classes)
     upload(&draw);
     MAP(dual_grad, more, n, (k.logits = F(z), k.raw = F(raw), k.dlogits = F(dz), k.draw = F(draw),
         k.classes = classes, k.scale = 0.001f), larger(difference(&dz), difference(&draw)));
+    upload(&dz);
+    MAP(softmax_grad, more, n, (k.prob = F(z), k.dprob = F(dz), k.dlogits = F(dz), k.classes = classes),
+        difference(&dz));
     struct both *all[] = {&z, &dz, &raw, &draw, &target};
     for (int i = 0; i < 5; i++)
         drop(all[i]);
@@ -236,6 +239,36 @@ static void check_patch(int channels, float noise)
 }
 
 #include "cuda_branch_checks.h"
+
+/* Kernels, strides and padding that leave voxels out, or meet some twice. */
+static void check_strided(int c, int kernel, int stride, int pad)
+{
+    struct k_window at = {{12, 10, 14}, c, {0, 0, 0}, {kernel, kernel, 1}, {stride, stride, 1}, {pad, pad, 0}};
+    char more[48];
+    snprintf(more, sizeof more, "%d channels, kernel %d, stride %d", c, kernel, stride);
+    for (int a = 0; a < 3; a++)
+        at.out[a] = (at.extent[a] + 2 * at.pad[a] - at.kernel[a]) / at.stride[a] + 1;
+    int64_t n = (int64_t)12 * 10 * 14 * c, plane = (int64_t)at.out[1] * at.out[2];
+    int64_t rows = 2 * plane * kernel * kernel * c;
+    struct both x = floats(n, -1, 1), y = floats(n, -1, 1), f = floats(c, 0, 2), r = floats(rows, -1, 1);
+    struct both dx = floats(n, -1, 1), mean = floats(14 * c, -1, 1);
+    MAP(unfold, more, rows, (k.at = at, k.x = F(x), k.more = F(y), k.factor = F(f), k.slope = 0.2f,
+        k.first = plane, k.rows = F(r)), difference(&r));
+    upload(&r);
+    MAP(unfold_grad, more, n, (k.at = at, k.rows = F(r), k.plane = 1, k.planes = 2, k.dx = F(dx)),
+        difference(&dx));
+    upload(&dx);
+    MAP(leaky_grad, more, n, (k.x = F(x), k.more = F(y), k.factor = F(f), k.g = F(dx), k.slope = 0.2f, k.c = c),
+        difference(&dx));
+    MAP(pool, more, 14 * c, (k.x = F(x), k.mean = F(mean), k.voxels = 120, k.columns = 14, k.c = c,
+        k.slope = 0.2f), difference(&mean));
+    upload(&mean);
+    MAP(pool_grad, more, n, (k.x = F(x), k.dmean = F(mean), k.g = F(dx), k.voxels = 120, k.columns = 14,
+        k.c = c, k.slope = 0.2f), difference(&dx));
+    struct both *all[] = {&x, &y, &f, &r, &dx, &mean};
+    for (int i = 0; i < 6; i++)
+        drop(all[i]);
+}
 
 static void check_window(int channels, int softmax)
 {
@@ -565,6 +598,7 @@ int main(int argc, char **argv)
     for (int how = K_NEAREST; how <= K_CENTRED; how++)
         check_resize(how, 40, 1), check_resize(how, 2, 3);
     check_shake(16, 0), check_shake(40, 1);
+    check_strided(1, 4, 2, 1), check_strided(24, 4, 2, 1), check_strided(3, 3, 2, 1), check_strided(5, 2, 3, 0);
     check_window(2, 1), check_window(7, 1), check_window(300, 0);
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);
     check_gauss(32, 2, 8);

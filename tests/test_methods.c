@@ -20,6 +20,7 @@
 
 #include "golden/aua.h"
 #include "golden/dtc.h"
+#include "golden/dan.h"
 #include "golden/cct.h"
 #include "golden/mc_net.h"
 #include "golden/urpc.h"
@@ -31,6 +32,7 @@ static const struct {
 #define TABLE(runs) {runs, sizeof runs / sizeof runs[0]}
     TABLE(golden_runs),
     TABLE(golden_dtc),
+    TABLE(golden_dan),
     TABLE(golden_runs_cct),
     TABLE(golden_runs_mc_net),
     TABLE(golden_runs_urpc),
@@ -239,6 +241,8 @@ GOLDEN(ict_two)
 GOLDEN(ict_three)
 GOLDEN(dtc_two)
 GOLDEN(dtc_three)
+GOLDEN(dan_two)
+GOLDEN(dan_three)
 GOLDEN(mc_net_two)
 GOLDEN(mc_net_three)
 GOLDEN(mc_net_plus_two)
@@ -433,7 +437,8 @@ static void odd_batches_are_refused(void **state)
         char name[16];
         int batch, labeled;
     } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}, {"ict", 2, 2}, {"ict", 5, 2},
-               {"dtc", 2, 2}, {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}};
+               {"dtc", 2, 2}, {"dan", 3, 3},
+               {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         struct error e;
@@ -469,6 +474,8 @@ int main(void)
         cmocka_unit_test(golden_ict_three),
         cmocka_unit_test(golden_dtc_two),
         cmocka_unit_test(golden_dtc_three),
+        cmocka_unit_test(golden_dan_two),
+        cmocka_unit_test(golden_dan_three),
         cmocka_unit_test(golden_mc_net_two),
         cmocka_unit_test(golden_mc_net_three),
         cmocka_unit_test(golden_mc_net_plus_two),

@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from scipy import ndimage
 
 import golden_aua as base
@@ -21,6 +22,12 @@ RUNS = {
         "dtc_two": (SCENE, dict(method="dtc", seed=61, patch=(32, 32, 32), lr=0.00005, consistency=50.0)),
         "dtc_three": (THREE, dict(
             method="dtc", seed=62, patch=(32, 32, 32), lr=0.00002, ramp="RAMP_CONTINUOUS", consistency=2.0,
+            schedule="SCHEDULE_POLY", batch=3, labeled_batch=1)),
+    },
+    "dan": {
+        "dan_two": (SCENE, dict(method="dan", seed=71, patch=(32, 32, 16), lr=0.0002)),
+        "dan_three": (THREE, dict(
+            method="dan", seed=72, patch=(32, 16, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=2.0,
             schedule="SCHEDULE_POLY", batch=3, labeled_batch=1)),
     },
 }
@@ -53,7 +60,73 @@ class Twin(base.Net):
         return {"distance": torch.tanh(raw), "mean": torch.cat([torch.zeros_like(z[:, :1]), z], 1)}
 
 
+class Critic(base.Net):
+    """4x4x4 convolutions of stride 2, leaky ReLU, dropout; two logits an item."""
+
+    def __init__(self, s, scene, channels):
+        self.s, self.scene, self.salt, self.p = s, scene, base.salt_of("critic"), {}
+        with torch.no_grad():
+            self.run(torch.zeros([1, channels, 16, 16, 16], dtype=torch.float64),
+                     torch.zeros([1, scene["channels"], 16, 16, 16], dtype=torch.float64), False, 0)
+
+    def down(self, x, c, name):
+        shape = (c, x.shape[1], 4, 4, 4)
+        w, b = self.param(name + ".weight", shape, shape[1] * 64), self.param(name + ".bias", (c,), shape[1] * 64)
+        return F.conv3d(x, w, b, stride=2, padding=1)
+
+    def run(self, maps, image, train, draw):
+        self.train, self.mask_of, c = train, (draw, base.DROPOUT + 1), 4 * self.s["filters"]
+        x = self.down(maps, c, "conv0") + self.down(image, c, "conv1")
+        for i in (1, 2, 3):
+            self.layer = i  # dropout's numbers belong to the layer before
+            x = self.down(self.drop(F.leaky_relu(x, 0.2)), c << i, "conv%d" % (i + 1))
+        x = F.leaky_relu(x, 0.2).mean((2, 3, 4))
+        w, b = self.param("classifier.weight", (2, 8 * c), 8 * c), self.param("classifier.bias", (2,), 8 * c)
+        return F.linear(x, w, b)
+
+
+class Adam:
+    def __init__(self, net):
+        self.net = net
+        self.adam = torch.optim.Adam(net.p.values(), lr=1e-4, betas=(0.9, 0.99))
+
+    def step(self, loss):
+        self.adam.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = math.sqrt(sum((p.grad ** 2).sum().item() for p in self.net.p.values()))
+        self.adam.step()
+        return norm
+
+
 class Run(base.Run):
+    def fool(self, maps, image):
+        """The critic should take unlabelled items for labelled ones; it is not moved by this."""
+        U = self.U
+        verdict = self.critic.run(maps[self.L:], image[self.L:], False, self.draw)
+        return "adversarial", F.cross_entropy(verdict, torch.ones(U, dtype=torch.int64))
+
+    def criticise(self, t, image, map_of):
+        with torch.no_grad():
+            maps = map_of(self.student.run(image, False, 0, self.draw))
+        truth = torch.tensor([1] * self.L + [0] * self.U)
+        loss = F.cross_entropy(self.critic.run(maps, image, True, self.draw), truth)
+        self.note(t, critic=loss, critic_gradient=self.judge.step(loss))
+
+    def dan(self):
+        s, L = self.s, self.L
+        self.student = base.Net(s, self.scene, "student")
+        self.critic = Critic(s, self.scene, self.scene["classes"])
+        update, self.judge = base.Optimizer(self.student), Adam(self.critic)
+        for t, total, image, label, _ in self.steps(1.0):
+            z = self.student.run(image, True, 0, self.draw)["mean"]
+            ce, d = cross_entropy(z[:L], label[:L]), dice(z[:L], label[:L], None, 0)
+            name, value = self.fool(torch.softmax(z, 1), image)
+            sup, w = (1 - s["dice_share"]) * ce + s["dice_share"] * d, ramp(s, t, total)
+            loss = sup + w * value
+            norm = update.step(loss, t, total)
+            self.note(t, loss=loss, supervised=sup, ce=ce, dice=d, weight=w, gradient=norm, **{name: value})
+            self.criticise(t, image, lambda out: torch.softmax(out["mean"], 1))
+
     def twin(self, term):
         """Dice and distances of labels, and a term of the student's outputs on the whole batch."""
         s, L = self.s, self.L
@@ -76,7 +149,7 @@ class Run(base.Run):
 
     def run(self, name):
         self.name, self.prototypes = name, None
-        {"dtc": lambda: self.twin(self.dual)}[self.s["method"]]()
+        {"dtc": lambda: self.twin(self.dual), "dan": self.dan}[self.s["method"]]()
 
 
 def main():

@@ -40,6 +40,24 @@ KERNEL void k_narrow_range(const struct k_narrow *k, int64_t i0, int64_t i1)
             k->out[i * c + j] = k->x[i * (c + 1) + 1 + j];
 }
 
+/* dlogits += dprob, a gradient by prob = softmax(logits), through softmax. */
+struct k_softmax_grad {
+    const float *prob, *dprob;
+    float *dlogits;
+    int classes;
+};
+KERNEL void k_softmax_grad_range(const struct k_softmax_grad *k, int64_t i0, int64_t i1)
+{
+    float p[KERNEL_CLASSES][K_LANES], g[KERNEL_CLASSES][K_LANES];
+    const int classes = k->classes;
+    EACH_CHUNK(i, n, i0, i1) {
+        k_load(p, k->prob + i * classes, classes, classes, n);
+        k_load(g, k->dprob + i * classes, classes, classes, n);
+        k_through_softmax(g, p, classes);
+        k_add_rows(k->dlogits + i * classes, g, classes, classes, n, 0);
+    }
+}
+
 /* ---- distances ------------------------------------------------------------------------------- */
 
 KERNEL float k_tanh(float x)
@@ -145,7 +163,7 @@ KERNEL void k_dual_grad_range(const struct k_dual_grad *k, int64_t i0, int64_t i
     }
 }
 
-#define KERNELS_HEADS(X) X(widen) X(narrow) X(distance_grad) X(dual_grad)
+#define KERNELS_HEADS(X) X(widen) X(narrow) X(softmax_grad) X(distance_grad) X(dual_grad)
 #define REDUCES_HEADS(X) X(distance) X(dual)
 
 #endif

@@ -9,6 +9,7 @@ const struct method *const methods[] = {
     &method_ua_mt,
     &method_ict,
     &method_dtc,
+    &method_dan,
     &method_mc_net,
     &method_mc_net_plus,
     &method_urpc,

@@ -4,13 +4,15 @@
 
 #include "base/rng.h"
 #include "device/kernels.h"
+#include "net/strided.h"
 #include "train/loss.h"
 #include "train/method.h"
 #include "train/sdf.h"
 
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
-extern const struct method method_dtc, method_mc_net, method_mc_net_plus, method_urpc;
+extern const struct method method_dtc, method_dan;
+extern const struct method method_mc_net, method_mc_net_plus, method_urpc;
 extern const struct method method_cct;
 
 /* V-Net with the run's channels, classes, filters and dropout. */
@@ -72,6 +74,8 @@ void semi_student(struct trainer *t, struct semi *s, const struct tensor *image)
 /* A pass of the teacher: batch statistics and dropout as in training, no gradient. number: of the pass, its
  * own dropout. Returns the logits, which hold until the next pass of that net. */
 struct tensor semi_teacher(struct trainer *t, struct net *net, const struct tensor *image, int number);
+/* The student's pass over the whole batch as it is tested: running statistics, no dropout. Its logits. */
+struct tensor semi_tested(struct trainer *t);
 /* out = in + noise of the teacher's pass `number`. */
 void semi_noise(struct trainer *t, const struct tensor *out, const struct tensor *in, int number);
 /* Settles everything asked for, sends it back through the student and notes loss, label loss, `name` (the
@@ -132,5 +136,26 @@ struct loss_branches branches_open(const struct trainer *t, const struct branche
 /* Settles everything asked for, sends it back and notes loss, label loss and its parts (means over the
  * outputs), the term as "consistency" and its weight. */
 void branches_learn(struct trainer *t, struct branches *b, const double *term, double weight);
+
+/* ---- methods with a critic (adversary.c) -------------------------------------------------------- */
+
+/* A network "critic" that is shown maps (the student's output) beside images and told which of them are of
+ * labelled patches. In the student's turn it is asked to be mistaken; its own turn comes after.
+ *
+ *     adversary_fool    w * mean cross-entropy of "labelled" over the unlabelled items; critic without
+ *                       dropout, its weights get no gradient. Returns the gradient by their maps.
+ *     adversary_learn   mean cross-entropy of what is true, over all items; critic with dropout
+ *
+ * Maps are put into `map` first, those of unlabelled items, or of all. */
+struct adversary {
+    struct strided *critic;
+    struct loss_scratch *scratch; /* of two classes */
+    struct tensor map, dmap;      /* (n, d, h, w, channels of the map) */
+    struct tensor truth, known;   /* (n, 1, 1, 1, 1) U8: 1 where labelled; 1 everywhere */
+};
+int adversary_begin(struct trainer *t, struct adversary *a, int channels, struct error *e);
+void adversary_done(struct trainer *t, struct adversary *a);
+struct tensor adversary_fool(struct trainer *t, struct adversary *a, double weight, double *value);
+void adversary_learn(struct trainer *t, struct adversary *a);
 
 #endif

@@ -64,6 +64,14 @@ struct tensor semi_teacher(struct trainer *t, struct net *net, const struct tens
     return net_value(net, "logits");
 }
 
+struct tensor semi_tested(struct trainer *t)
+{
+    struct net *net = trainer_find(t, "student")->net;
+    struct net_pass pass = part_pass(t, NET_EVAL, 0);
+    net_forward(net, &t->image, &pass);
+    return net_value(net, "logits");
+}
+
 void semi_noise(struct trainer *t, const struct tensor *out, const struct tensor *in, int number)
 {
     add_noise(t->dev, out, in, t->set->teacher_noise, (uint64_t)t->set->seed, t->draw,

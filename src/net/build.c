@@ -220,6 +220,13 @@ void net_output_open(struct builder *b, int x, const char *name)
     net_output(b, x, name);
 }
 
+void net_weights(struct builder *b, const char *name, const int dims[5])
+{
+    double fan = (double)dims[1] * dims[2] * dims[3] * dims[4];
+    add_param(b, name, "weight", PARAM_WEIGHT, dims, 5, fan);
+    add_param(b, name, "bias", PARAM_BIAS, dims, 1, fan);
+}
+
 void net_declare(struct builder *b,
                  void (*define)(struct builder *b, const struct net_definition *self),
                  const struct net_definition *self)

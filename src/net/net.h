@@ -49,6 +49,8 @@ void net_output(struct builder *b, int x, const char *name); /* x: a raw convolu
 /* Logits of all classes but the first, whose logit is 0: with one such number softmax is the sigmoid. The
  * output has all of them, and so has its gradient. Such a convolution is read by nobody else. */
 void net_output_open(struct builder *b, int x, const char *name);
+/* The parameters of a convolution that others run: NAME.weight, of PyTorch's shape, and NAME.bias. */
+void net_weights(struct builder *b, const char *name, const int dims[5]);
 /* The parameters of a second network that lives in the same struct params (a projection head). */
 void net_declare(struct builder *b, void (*define)(struct builder *b, const struct net_definition *self),
                  const struct net_definition *self);

@@ -121,6 +121,9 @@ double loss_prototypes(struct device *dev, struct loss_scratch *s, const struct 
 enum { SOFT_SET, SOFT_ADD };
 void soft_labels(struct device *dev, const struct tensor *prob, const struct tensor *logits, double share,
                  int how);
+/* dlogits += the gradient dprob by prob = softmax(logits). */
+void soft_labels_grad(struct device *dev, const struct tensor *dlogits, const struct tensor *prob,
+                      const struct tensor *dprob);
 /* weights (n,d,h,w,1) = 1 where the entropy of prob, in nats, is below limit, else 0. */
 void certain_voxels(struct device *dev, const struct tensor *weights, const struct tensor *prob,
                     double limit);

@@ -20,6 +20,14 @@ void soft_labels(struct device *dev, const struct tensor *prob, const struct ten
         .classes = logits->c, .share = (float)share, .fresh = how == SOFT_SET);
 }
 
+void soft_labels_grad(struct device *dev, const struct tensor *dlogits, const struct tensor *prob,
+                      const struct tensor *dprob)
+{
+    CHECK(prob->c <= KERNEL_CLASSES && tensor_count(prob) == tensor_count(dlogits));
+    RUN(dev, softmax_grad, tensor_voxels(prob), .prob = prob->data, .dprob = dprob->data,
+        .dlogits = dlogits->data, .classes = prob->c);
+}
+
 void certain_voxels(struct device *dev, const struct tensor *weights, const struct tensor *prob, double limit)
 {
     CHECK(prob->c <= KERNEL_CLASSES && tensor_count(weights) == tensor_voxels(prob));

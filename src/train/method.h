@@ -113,6 +113,8 @@ const struct method *method_find(const char *name);
 struct model *trainer_model(struct trainer *t, const char *name, const struct net_definition *def,
                             int n_items, enum net_use use, int with_optim, struct error *e);
 struct model *trainer_find(struct trainer *t, const char *name);
+/* An optimiser of its own for a model that was made without one; after each trainer_model(). */
+int trainer_optim(struct trainer *t, struct model *m, const struct optim_options *o, struct error *e);
 /* Frees a model's plan (its weights stay), or the whole model, when a phase no longer needs it. */
 void trainer_drop_plan(struct trainer *t, const char *name);
 void trainer_drop_model(struct trainer *t, const char *name);

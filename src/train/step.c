@@ -9,6 +9,7 @@
  * were, gradients are thrown away, nothing is averaged [M01, M02, M10].
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -107,6 +108,19 @@ static int guard(struct trainer *t, struct model *m, double *norm, struct error 
                 phase, step, bad_term(t), tensor ? tensor : "none");
 }
 
+/* The update of a turn. Rate and norm of the step are those of its first; another's norm has a name. */
+static void update(struct trainer *t, struct model *m, double norm, double *rate)
+{
+    char name[sizeof t->notes[0].name] = "gradient";
+    double own = ldexp(optim_rate(&m->optim->o, t->step, t->steps), -(int)t->own->at.rollbacks);
+    optim_step(m->optim, own, optim_clip(norm, t->set->clip));
+    if (*rate > 0)
+        snprintf(name, sizeof name, "%.12s_gradient", m->name);
+    else
+        *rate = own;
+    note(t, name, norm);
+}
+
 /* All turns, or those before the first bad one. */
 static int turns(struct trainer *t, double *rate, struct error *why)
 {
@@ -118,11 +132,8 @@ static int turns(struct trainer *t, double *rate, struct error *why)
         batches_ahead(t);
         if (guard(t, m, &norm, why) < 0)
             return -1;
-        if (!m)
-            continue;
-        *rate = ldexp(optim_rate(&m->optim->o, t->step, t->steps), -(int)t->own->at.rollbacks);
-        optim_step(m->optim, *rate, optim_clip(norm, t->set->clip));
-        note(t, "gradient", norm);
+        if (m)
+            update(t, m, norm, rate);
     }
     return 0;
 }

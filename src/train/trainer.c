@@ -51,10 +51,18 @@ static struct model *model_new(struct trainer *t, const char *name,
     return m;
 }
 
+int trainer_optim(struct trainer *t, struct model *m, const struct optim_options *o, struct error *e)
+{
+    struct params *p = m->params;
+    CHECK(!m->optim);
+    if (!p->grad)
+        p->grad = t->dev->ops->alloc(t->dev, (size_t)p->trainable_count * sizeof(float));
+    return device_check(t->dev, e) < 0 ? -1 : optim_new(&m->optim, p, o, e);
+}
+
 static int model_optim(struct trainer *t, struct model *m, struct error *e)
 {
     const struct settings *s = t->set;
-    struct params *p = m->params;
     struct optim_options o = {.kind = (enum optim_kind)s->optimizer,
                               .schedule = (enum optim_schedule)s->schedule,
                               .lr = s->lr,
@@ -63,9 +71,7 @@ static int model_optim(struct trainer *t, struct model *m, struct error *e)
                               .clip = s->clip,
                               .beta2 = 0.999,
                               .epsilon = 1e-8}; /* Adam's authors' */
-    if (!p->grad)
-        p->grad = t->dev->ops->alloc(t->dev, (size_t)p->trainable_count * sizeof(float));
-    return device_check(t->dev, e) < 0 ? -1 : optim_new(&m->optim, p, &o, e);
+    return trainer_optim(t, m, &o, e);
 }
 
 static int model_plan(struct trainer *t, struct model *m, int n, enum net_use use, struct error *e)

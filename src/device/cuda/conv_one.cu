@@ -323,7 +323,8 @@ int one_weight(struct weight_pass *p)
 size_t one_bytes(const struct conv *v)
 {
     size_t chunks = (size_t)divide_up(v->s.c_in, 16), groups = (size_t)divide_up(v->s.c_out, 16);
-    size_t weight = 2 * MULTIPROCESSORS * (16 * chunks + 1) * 16 * groups * sizeof(float);
+    size_t parts = 2 * MULTIPROCESSORS / (chunks * groups); /* at most, see one_blocks() */
+    size_t weight = (parts > 1 ? parts : 1) * (16 * chunks + 1) * 16 * groups * sizeof(float);
     size_t tally = tally_bytes(16, v->in.n, 2 * MULTIPROCESSORS);
     return weight > tally ? weight : tally;
 }
