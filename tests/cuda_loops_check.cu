@@ -210,6 +210,9 @@ static void check_heads(int classes)
     upload(&draw);
     MAP(dual_grad, more, n, (k.logits = F(z), k.raw = F(raw), k.dlogits = F(dz), k.draw = F(draw),
         k.classes = classes, k.scale = 0.001f), larger(difference(&dz), difference(&draw)));
+    MAP(tanh_map, more, count, (k.raw = F(target), k.map = F(draw)), difference(&draw));
+    upload(&draw);
+    MAP(tanh_grad, more, count, (k.map = F(target), k.dmap = F(raw), k.draw = F(draw)), difference(&draw));
     upload(&dz);
     MAP(softmax_grad, more, n, (k.prob = F(z), k.dprob = F(dz), k.dlogits = F(dz), k.classes = classes),
         difference(&dz));

@@ -212,6 +212,43 @@ static void test_tanh(void **state)
     assert_true(k_tanh(0) == 0 && k_tanh(1e30f) == 1 && k_tanh(-INFINITY) == -1 && isnan(k_tanh(NAN)));
 }
 
+/* Gradients by maps go back through softmax and tanh. */
+static void test_maps_back(void **state)
+{
+    (void)state;
+    for (int classes = 2; classes <= 4; classes++) {
+        struct tensor x, map, g, dx, *all[] = {&x, &map, &g, &dx};
+        for (int k = 0; k < 4; k++)
+            *all[k] = new_tensor(1, POINTS, classes, VALUE_F32);
+        fill(&x, 75, 2.0f);
+        fill(&g, 76, 1.0f);
+        const float *z = x.data, *slope = g.data, *got = dx.data;
+        distances(dev, &map, &x);
+        distances_grad(dev, &dx, &map, &g);
+        for (int i = 0; i < POINTS * classes; i++) {
+            double t = tanh((double)z[i]);
+            assert_true(fabs((double)((float *)map.data)[i] - t) < 2e-7);
+            assert_true(fabs((double)got[i] - (double)slope[i] * (1 - t * t)) < 1e-6);
+        }
+        soft_labels(dev, &map, &x, 1.0, SOFT_SET);
+        memset(dx.data, 0, (size_t)tensor_count(&dx) * sizeof(float));
+        soft_labels_grad(dev, &dx, &map, &g);
+        for (int v = 0; v < POINTS; v++) {
+            double p[16], logits[16], mean = 0;
+            for (int c = 0; c < classes; c++)
+                logits[c] = (double)z[v * classes + c];
+            naive_softmax(p, logits, classes);
+            for (int c = 0; c < classes; c++)
+                mean += p[c] * (double)slope[v * classes + c];
+            for (int c = 0; c < classes; c++)
+                assert_true(fabs((double)got[v * classes + c] -
+                                 p[c] * ((double)slope[v * classes + c] - mean)) < 1e-6);
+        }
+        for (int k = 0; k < 4; k++)
+            free_tensor(all[k]);
+    }
+}
+
 /* ---- the network ------------------------------------------------------------------------------- */
 
 /* Class 0 has the logit 0, whatever comes in, and what is sent to it stays outside. */
@@ -259,7 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps), cmocka_unit_test(test_cube),        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_tanh), cmocka_unit_test(test_open_output),
+        cmocka_unit_test(test_tanh), cmocka_unit_test(test_open_output), cmocka_unit_test(test_maps_back),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

@@ -30,6 +30,12 @@ RUNS = {
             method="dan", seed=72, patch=(32, 16, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=2.0,
             schedule="SCHEDULE_POLY", batch=3, labeled_batch=1)),
     },
+    "sassnet": {
+        "sassnet_two": (SCENE, dict(method="sassnet", seed=81, patch=(32, 32, 16), lr=0.0002)),
+        "sassnet_three": (THREE, dict(
+            method="sassnet", seed=82, patch=(32, 16, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=2.0,
+            schedule="SCHEDULE_POLY", batch=3, labeled_batch=2)),
+    },
 }
 
 
@@ -127,7 +133,7 @@ class Run(base.Run):
             self.note(t, loss=loss, supervised=sup, ce=ce, dice=d, weight=w, gradient=norm, **{name: value})
             self.criticise(t, image, lambda out: torch.softmax(out["mean"], 1))
 
-    def twin(self, term):
+    def twin(self, term, after=None):
         """Dice and distances of labels, and a term of the student's outputs on the whole batch."""
         s, L = self.s, self.L
         self.student = Twin(s, self.scene, "student")
@@ -142,14 +148,22 @@ class Run(base.Run):
             norm = update.step(loss, t, total)
             self.note(t, loss=loss, supervised=sup, ce=ce, dice=d, distance=apart, weight=w, gradient=norm,
                       **{name: value})
+            if after:
+                after(t, image)
 
     def dual(self, out, image):
         step = torch.sigmoid(-1500 * out["distance"])
         return "consistency", ((step - torch.softmax(out["mean"], 1)[:, 1:]) ** 2).mean()
 
+    def sassnet(self):
+        self.critic = Critic(self.s, self.scene, self.scene["classes"] - 1)
+        self.judge = Adam(self.critic)
+        self.twin(lambda out, image: self.fool(out["distance"], image),
+                  lambda t, image: self.criticise(t, image, lambda out: out["distance"]))
+
     def run(self, name):
         self.name, self.prototypes = name, None
-        {"dtc": lambda: self.twin(self.dual), "dan": self.dan}[self.s["method"]]()
+        {"dtc": lambda: self.twin(self.dual), "dan": self.dan, "sassnet": self.sassnet}[self.s["method"]]()
 
 
 def main():

@@ -132,7 +132,7 @@ const struct option_row options[] = {
      .help = "a named set of values; paper-NAME repeats a published setting, auto is our recipe"},
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
      .verbs = TRAIN_ONLY, .value = "aua",
-     .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan"
+     .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet"
                 "|mc-net|mc-net-plus|urpc|cct",
      .help = "how to learn"},
     {.name = "steps", .aliases = "max-iterations", .kind = OPTION_INT, .group = GROUP_TRAIN,
@@ -208,7 +208,7 @@ const struct option_row options[] = {
     {.name = "consistency", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.consistency),
      .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 0, .max = 1000, .meta = "W",
      .help = "full weight of the term for unlabelled patches, such as agreement with a teacher; auto is "
-             "the published one: aua 0.15, dtc and mc-net 1, others 0.1"},
+             "the published one: aua 0.15, dtc and mc-net 1, sassnet 0.01, others 0.1"},
     {.name = "teacher-noise", .kind = OPTION_REAL, .group = GROUP_AUA,
      .offset = AT(set.teacher_noise), .verbs = TRAIN, .value = "0.1", .min = 0, .max = 10,
      .meta = "SD", .help = "noise on what the teacher sees"},

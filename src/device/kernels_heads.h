@@ -66,6 +66,28 @@ KERNEL float k_tanh(float x)
     return x < 0 ? -t : t;
 }
 
+/* map = tanh(raw). */
+struct k_tanh_map {
+    const float *raw;
+    float *map;
+};
+KERNEL void k_tanh_map_range(const struct k_tanh_map *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++)
+        k->map[i] = k_tanh(k->raw[i]);
+}
+
+/* draw += dmap, a gradient by map = tanh(raw), through tanh. */
+struct k_tanh_grad {
+    const float *map, *dmap;
+    float *draw;
+};
+KERNEL void k_tanh_grad_range(const struct k_tanh_grad *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++)
+        k->draw[i] += k->dmap[i] * (1.0f - k->map[i] * k->map[i]);
+}
+
 /* Sum of (tanh(raw) - target)^2 over elements. */
 struct r_distance {
     const float *raw, *target;
@@ -163,7 +185,8 @@ KERNEL void k_dual_grad_range(const struct k_dual_grad *k, int64_t i0, int64_t i
     }
 }
 
-#define KERNELS_HEADS(X) X(widen) X(narrow) X(softmax_grad) X(distance_grad) X(dual_grad)
+#define KERNELS_HEADS(X) X(widen) X(narrow) X(softmax_grad) X(tanh_map) X(tanh_grad) X(distance_grad) \
+    X(dual_grad)
 #define REDUCES_HEADS(X) X(distance) X(dual)
 
 #endif

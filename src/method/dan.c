@@ -46,7 +46,7 @@ static void student_turn(struct trainer *t)
 static void critic_turn(struct trainer *t)
 {
     struct dan *m = t->method_state;
-    struct tensor logits = semi_tested(t);
+    struct tensor logits = semi_tested(t, "logits");
     soft_labels(t->dev, &m->adversary.map, &logits, 1.0, SOFT_SET);
     adversary_learn(t, &m->adversary);
 }

@@ -10,6 +10,7 @@ const struct method *const methods[] = {
     &method_ict,
     &method_dtc,
     &method_dan,
+    &method_sassnet,
     &method_mc_net,
     &method_mc_net_plus,
     &method_urpc,

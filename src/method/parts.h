@@ -11,7 +11,7 @@
 
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
-extern const struct method method_dtc, method_dan;
+extern const struct method method_dtc, method_dan, method_sassnet;
 extern const struct method method_mc_net, method_mc_net_plus, method_urpc;
 extern const struct method method_cct;
 
@@ -74,8 +74,9 @@ void semi_student(struct trainer *t, struct semi *s, const struct tensor *image)
 /* A pass of the teacher: batch statistics and dropout as in training, no gradient. number: of the pass, its
  * own dropout. Returns the logits, which hold until the next pass of that net. */
 struct tensor semi_teacher(struct trainer *t, struct net *net, const struct tensor *image, int number);
-/* The student's pass over the whole batch as it is tested: running statistics, no dropout. Its logits. */
-struct tensor semi_tested(struct trainer *t);
+/* The student's pass over the whole batch as it is tested: running statistics, no dropout. One of
+ * its outputs. */
+struct tensor semi_tested(struct trainer *t, const char *output);
 /* out = in + noise of the teacher's pass `number`. */
 void semi_noise(struct trainer *t, const struct tensor *out, const struct tensor *in, int number);
 /* Settles everything asked for, sends it back through the student and notes loss, label loss, `name` (the

@@ -64,12 +64,12 @@ struct tensor semi_teacher(struct trainer *t, struct net *net, const struct tens
     return net_value(net, "logits");
 }
 
-struct tensor semi_tested(struct trainer *t)
+struct tensor semi_tested(struct trainer *t, const char *output)
 {
     struct net *net = trainer_find(t, "student")->net;
     struct net_pass pass = part_pass(t, NET_EVAL, 0);
     net_forward(net, &t->image, &pass);
-    return net_value(net, "logits");
+    return net_value(net, output);
 }
 
 void semi_noise(struct trainer *t, const struct tensor *out, const struct tensor *in, int number)

@@ -146,6 +146,10 @@ double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double 
  * Mean of (tanh(raw) - target)^2. */
 void ask_distance(struct loss_scratch *s, const struct tensor *raw, const struct tensor *target,
                   double weight, const struct tensor *draw, double *value);
+/* map = tanh(raw), and the way back of a gradient by it: draw += dmap (1 - map^2). */
+void distances(struct device *dev, const struct tensor *map, const struct tensor *raw);
+void distances_grad(struct device *dev, const struct tensor *draw, const struct tensor *map,
+                    const struct tensor *dmap);
 /* Mean over voxels and foreground classes of (sigma(-1500 tanh(raw)) - softmax(logits))^2; both heads get a
  * gradient, or neither. */
 void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct tensor *raw, double weight,

@@ -31,6 +31,19 @@ void ask_distance(struct loss_scratch *s, const struct tensor *raw, const struct
         .target = target->data);
 }
 
+void distances(struct device *dev, const struct tensor *map, const struct tensor *raw)
+{
+    CHECK(tensor_count(map) == tensor_count(raw));
+    RUN(dev, tanh_map, tensor_count(raw), .raw = raw->data, .map = map->data);
+}
+
+void distances_grad(struct device *dev, const struct tensor *draw, const struct tensor *map,
+                    const struct tensor *dmap)
+{
+    CHECK(tensor_count(map) == tensor_count(draw) && tensor_count(map) == tensor_count(dmap));
+    RUN(dev, tanh_grad, tensor_count(map), .map = map->data, .dmap = dmap->data, .draw = draw->data);
+}
+
 static void dual_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
 {
     const struct heads_loss *l = &p->of.heads;
