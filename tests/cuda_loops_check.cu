@@ -273,6 +273,30 @@ static void check_strided(int c, int kernel, int stride, int pad)
         drop(all[i]);
 }
 
+static void check_pairs(int rows, int dims)
+{
+    int64_t count = (int64_t)rows * dims;
+    char more[48];
+    snprintf(more, sizeof more, "%d rows of %d", rows, dims);
+    struct both x = floats(count, -1, 1), u = floats(count, -0.1, 0.1), v = floats(count, -0.1, 0.1);
+    struct both length = floats(rows, 1, 2), sum = floats(rows, 3, 4), loss = floats(rows, 0, 1);
+    struct both pull = floats(count, -1, 1), dx = floats(count, -1, 1);
+    MAP(pair_unit, more, rows, (k.x = F(x), k.unit = F(u), k.length = F(length), k.dims = dims),
+        larger(difference(&u), difference(&length)));
+    upload(&u), upload(&length);
+    MAP(pair_anchor, more, rows, (k.anchor = F(u), k.other = F(v), k.log_sum = F(sum), k.loss = F(loss),
+        k.count = rows, k.dims = dims, k.scale = 2.0f), larger(difference(&sum), difference(&loss)));
+    upload(&sum);
+    for (int anchor = 0; anchor < 2; anchor++, upload(&dx))
+        MAP(pair_grad, more, rows, (k.own = F(u), k.other = F(v), k.log_sum = F(sum), k.length = F(length),
+            k.pull = F(pull), k.dx = F(dx), k.count = rows, k.dims = dims, k.own_is_anchor = anchor,
+            k.scale = 2.0f, k.weight = 0.3f), difference(&dx));
+    SUMS(total, more, count, 1, 1, 0.0, (k.x = F(x)));
+    struct both *all[] = {&x, &u, &v, &length, &sum, &loss, &pull, &dx};
+    for (int i = 0; i < 8; i++)
+        drop(all[i]);
+}
+
 static void check_window(int channels, int softmax)
 {
     enum { P = 24, H = 40, W = 50 };
@@ -602,6 +626,7 @@ int main(int argc, char **argv)
         check_resize(how, 40, 1), check_resize(how, 2, 3);
     check_shake(16, 0), check_shake(40, 1);
     check_strided(1, 4, 2, 1), check_strided(24, 4, 2, 1), check_strided(3, 3, 2, 1), check_strided(5, 2, 3, 0);
+    check_pairs(33, 5), check_pairs(320, 128);
     check_window(2, 1), check_window(7, 1), check_window(300, 0);
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);
     check_gauss(32, 2, 8);

@@ -249,6 +249,77 @@ static void test_maps_back(void **state)
     }
 }
 
+/* ---- rows that belong together ---------------------------------------------------------------- */
+
+enum { ROWS = 37, DIMS = 11 };
+
+static double naive_pairs(const double *anchor, const double *other, double tau)
+{
+    double value = 0;
+    for (int i = 0; i < ROWS; i++) {
+        double sum = 0, own = 0;
+        for (int j = 0; j < ROWS; j++) {
+            double dot = 0, a = 0, b = 0;
+            for (int d = 0; d < DIMS; d++) {
+                dot += anchor[i * DIMS + d] * other[j * DIMS + d];
+                a += anchor[i * DIMS + d] * anchor[i * DIMS + d];
+                b += other[j * DIMS + d] * other[j * DIMS + d];
+            }
+            sum += exp(dot / sqrt(a * b) / tau);
+            own = i == j ? dot / sqrt(a * b) / tau : own;
+        }
+        value += (log(sum) - own) / ROWS;
+    }
+    return value;
+}
+
+static void check_pairs(struct loss_scratch *s, struct pairs *p, enum pairs_anchor anchor, double tau)
+{
+    struct tensor x = new_tensor(1, ROWS, DIMS, VALUE_F32), y = new_tensor(1, ROWS, DIMS, VALUE_F32);
+    struct tensor dx = new_tensor(1, ROWS, DIMS, VALUE_F32);
+    const double h = 1e-5;
+    double value, largest = 0, worst = 0;
+    fill(&x, 77, 2.0f);
+    fill(&y, 78, 1.0f);
+    double *own = doubles(&x), *other = doubles(&y), **a = anchor == PAIRS_OWN ? &own : &other;
+    double **b = anchor == PAIRS_OWN ? &other : &own;
+    ask_pairs(s, p, x.data, y.data, anchor, tau, 0.7, dx.data, &value);
+    loss_settle(s);
+    assert_true(fabs(value - naive_pairs(*a, *b, tau)) < 1e-6);
+    for (int i = 0; i < ROWS * DIMS; i++) {
+        double old = own[i];
+        own[i] = old + h;
+        double up = naive_pairs(*a, *b, tau);
+        own[i] = old - h;
+        double slope = 0.7 * (up - naive_pairs(*a, *b, tau)) / (2 * h);
+        own[i] = old;
+        largest = fmax(largest, fabs(slope));
+        worst = fmax(worst, fabs(slope - (double)((float *)dx.data)[i]));
+    }
+    assert_true(largest > 1e-4 && worst < 1e-5 * largest);
+    memset(x.data, 0, DIMS * sizeof(float)); /* a row of nothing has no direction, but no NaN either */
+    ask_pairs(s, p, x.data, y.data, anchor, tau, 0.7, dx.data, &value);
+    loss_settle(s);
+    assert_true(isfinite(value));
+    free_tensor(&x), free_tensor(&y), free_tensor(&dx);
+    free(own), free(other);
+}
+
+static void test_pairs(void **state)
+{
+    struct loss_options o = {.classes = 2};
+    struct loss_scratch *s;
+    struct pairs *p;
+    struct error e;
+    (void)state;
+    assert_ok(loss_scratch_new(&s, dev, &o, &e), e);
+    assert_ok(pairs_new(&p, dev, ROWS, DIMS, &e), e);
+    check_pairs(s, p, PAIRS_OWN, 1.0);
+    check_pairs(s, p, PAIRS_OTHERS, 0.5);
+    pairs_free(p);
+    loss_scratch_free(s);
+}
+
 /* ---- the network ------------------------------------------------------------------------------- */
 
 /* Class 0 has the logit 0, whatever comes in, and what is sent to it stays outside. */
@@ -297,6 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps), cmocka_unit_test(test_cube),        cmocka_unit_test(test_losses),
         cmocka_unit_test(test_tanh), cmocka_unit_test(test_open_output), cmocka_unit_test(test_maps_back),
+        cmocka_unit_test(test_pairs),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

@@ -22,6 +22,7 @@
 #include "golden/dtc.h"
 #include "golden/dan.h"
 #include "golden/sassnet.h"
+#include "golden/simcvd.h"
 #include "golden/cct.h"
 #include "golden/mc_net.h"
 #include "golden/urpc.h"
@@ -35,6 +36,7 @@ static const struct {
     TABLE(golden_dtc),
     TABLE(golden_dan),
     TABLE(golden_sassnet),
+    TABLE(golden_simcvd),
     TABLE(golden_runs_cct),
     TABLE(golden_runs_mc_net),
     TABLE(golden_runs_urpc),
@@ -247,6 +249,8 @@ GOLDEN(dan_two)
 GOLDEN(dan_three)
 GOLDEN(sassnet_two)
 GOLDEN(sassnet_three)
+GOLDEN(simcvd_two)
+GOLDEN(simcvd_three)
 GOLDEN(mc_net_two)
 GOLDEN(mc_net_three)
 GOLDEN(mc_net_plus_two)
@@ -441,7 +445,7 @@ static void odd_batches_are_refused(void **state)
         char name[16];
         int batch, labeled;
     } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}, {"ict", 2, 2}, {"ict", 5, 2},
-               {"dtc", 2, 2}, {"dan", 3, 3}, {"sassnet", 2, 2},
+               {"dtc", 2, 2}, {"dan", 3, 3}, {"sassnet", 2, 2}, {"simcvd", 1, 1},
                {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
@@ -482,6 +486,8 @@ int main(void)
         cmocka_unit_test(golden_dan_three),
         cmocka_unit_test(golden_sassnet_two),
         cmocka_unit_test(golden_sassnet_three),
+        cmocka_unit_test(golden_simcvd_two),
+        cmocka_unit_test(golden_simcvd_three),
         cmocka_unit_test(golden_mc_net_two),
         cmocka_unit_test(golden_mc_net_three),
         cmocka_unit_test(golden_mc_net_plus_two),

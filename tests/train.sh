@@ -75,6 +75,7 @@ expect 2 'ict needs 2, 4, ... unlabelled' "$falx" train set -o x8 $tiny --method
 expect 2 'dtc needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method dtc --labeled-batch 4
 expect 2 'dan needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method dan --labeled-batch 4
 expect 2 'sassnet needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method sassnet --labeled-batch 4
+expect 2 'simcvd needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method simcvd --labeled-batch 4
 expect 4 '/proc/run' "$falx" train set -o /proc/run $tiny
 expect 5 'MiB' "$falx" train set -o x9 --patch 1024 --batch 64 --quiet
 mkdir locked && chmod 555 locked
@@ -229,7 +230,7 @@ else
 fi
 
 # ---- methods with other networks: trained, stopped and gone on with, predicted ------------------------------
-for m in dtc dan sassnet; do
+for m in dtc dan sassnet simcvd; do
     expect 0 done "$falx" train set -o m-$m $tiny --method $m -j 1
     expect 0 done "$falx" train set -o m2-$m $tiny --method $m -j 2
     same m-$m/model.safetensors m2-$m/model.safetensors

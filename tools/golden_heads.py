@@ -36,6 +36,12 @@ RUNS = {
             method="sassnet", seed=82, patch=(32, 16, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=2.0,
             schedule="SCHEDULE_POLY", batch=3, labeled_batch=2)),
     },
+    "simcvd": {
+        "simcvd_two": (SCENE, dict(method="simcvd", seed=91, patch=(32, 32, 32), lr=0.0002)),
+        "simcvd_three": (THREE, dict(
+            method="simcvd", seed=92, patch=(32, 32, 32), lr=0.0001, ramp="RAMP_CONTINUOUS", consistency=2.0,
+            schedule="SCHEDULE_POLY", batch=3, labeled_batch=1, dice_share=0.7)),
+    },
 }
 
 
@@ -64,6 +70,39 @@ class Twin(base.Net):
         raw = self.conv(trunk, 1, c - 1, "out_conv")
         z = self.conv(trunk, 1, c - 1, "out_conv2")
         return {"distance": torch.tanh(raw), "mean": torch.cat([torch.zeros_like(z[:, :1]), z], 1)}
+
+
+class SimNet(Twin):
+    """With a linear view of the deepest level and a projector of the slices of its distance maps."""
+
+    def drop(self, x):
+        y = super().drop(x)
+        if x.shape[1] == 16 * self.s["filters"]:  # the bottleneck, before the decoder
+            self.places = self.conv(y, 1, 8 * self.s["filters"], "distill")
+        return y
+
+    def project(self, maps):
+        """(n, c, d, h, w) -> (n * w, 8 * filters), slice by slice"""
+        n, c, d, h, w = maps.shape
+        f, x = self.s["filters"], maps.permute(0, 4, 1, 2, 3).reshape(n * w, c, d, h)
+        for i in range(3):
+            name, shape = "projector.conv%d" % (i + 1), (f << i, x.shape[1], 3, 3)
+            fan = shape[1] * 9
+            weight, bias = self.param(name + ".weight", shape, fan), self.param(name + ".bias", shape[:1], fan)
+            x = F.relu(F.conv2d(x, weight, bias, stride=2, padding=1))
+        x = x.mean((2, 3))
+        weight = self.param("projector.linear.weight", (8 * f, 4 * f), 4 * f)
+        return F.linear(x, weight, self.param("projector.linear.bias", (8 * f,), 4 * f))
+
+    def __call__(self, x):
+        out = super().__call__(x)
+        out["places"], out["slices"] = base.rows(self.places).flatten(0, 1), self.project(out["distance"])
+        return out
+
+
+def tell_apart(anchors, others, tau):
+    score = F.normalize(anchors, dim=1) @ F.normalize(others, dim=1).t() / tau
+    return F.cross_entropy(score, torch.arange(len(score)))
 
 
 class Critic(base.Net):
@@ -161,9 +200,32 @@ class Run(base.Run):
         self.twin(lambda out, image: self.fool(out["distance"], image),
                   lambda t, image: self.criticise(t, image, lambda out: out["distance"]))
 
+    def simcvd(self):
+        s, L = self.s, self.L
+        self.student, self.teacher = (SimNet(s, self.scene, n) for n in ("student", "teacher"))
+        update = base.Optimizer(self.student)
+        for t, total, image, label, _ in self.steps(1.0):
+            out = self.student.run(image, True, 0, self.draw)
+            with torch.no_grad():
+                other = self.teacher.run(image, True, 1, self.draw)
+            z = out["mean"]
+            ce, d = cross_entropy(z[:L], label[:L]), dice(z[:L], label[:L])
+            apart = ((out["distance"][:L] - sdf(label[:L], self.scene["classes"])) ** 2).mean()
+            sup = (1 - s["dice_share"]) * ce + s["dice_share"] * d + 0.1 * apart
+            same = ((torch.softmax(z[L:], 1) - torch.softmax(other["mean"][L:], 1)) ** 2).mean()
+            contrast = tell_apart(other["slices"], out["slices"], 0.5)
+            distil, w = tell_apart(out["places"], other["places"], 1.0), ramp(s, t, total)
+            agreement = same + distil + 5 * contrast
+            loss = sup + w * agreement
+            norm = update.step(loss, t, total)
+            self.note(t, loss=loss, supervised=sup, ce=ce, dice=d, distance=apart, agreement=agreement,
+                      consistency=same, distillation=distil, contrast=contrast, weight=w, gradient=norm)
+            self.teacher.average(self.student, t, s["ema_decay"])
+
     def run(self, name):
         self.name, self.prototypes = name, None
-        {"dtc": lambda: self.twin(self.dual), "dan": self.dan, "sassnet": self.sassnet}[self.s["method"]]()
+        {"dtc": lambda: self.twin(self.dual), "dan": self.dan, "sassnet": self.sassnet,
+         "simcvd": self.simcvd}[self.s["method"]]()
 
 
 def main():

@@ -132,7 +132,7 @@ const struct option_row options[] = {
      .help = "a named set of values; paper-NAME repeats a published setting, auto is our recipe"},
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
      .verbs = TRAIN_ONLY, .value = "aua",
-     .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet"
+     .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet|simcvd"
                 "|mc-net|mc-net-plus|urpc|cct",
      .help = "how to learn"},
     {.name = "steps", .aliases = "max-iterations", .kind = OPTION_INT, .group = GROUP_TRAIN,

@@ -34,15 +34,16 @@
 #include "device/kernels_mix.h"
 #include "device/kernels_norm.h"
 #include "device/kernels_optim.h"
+#include "device/kernels_pairs.h"
 #include "device/kernels_patch.h"
 #include "device/kernels_predict.h"
 #include "device/kernels_strided.h"
 
 #define KERNELS(X) KERNELS_LOSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_NORM(X) \
     KERNELS_BRANCH(X) KERNELS_HEADS(X) KERNELS_LAYER(X) KERNELS_OPTIM(X) KERNELS_PATCH(X) \
-    KERNELS_PREDICT(X) KERNELS_STRIDED(X)
+    KERNELS_PREDICT(X) KERNELS_STRIDED(X) KERNELS_PAIRS(X)
 #define REDUCES(X) REDUCES_LOSS(X) REDUCES_CONTRAST(X) REDUCES_HEADS(X) REDUCES_BRANCH(X) \
-    REDUCES_OPTIM(X)
+    REDUCES_OPTIM(X) REDUCES_PAIRS(X)
 
 #define KERNEL_ID_(name) KERNEL_##name,
 #define REDUCE_ID_(name) REDUCE_##name,

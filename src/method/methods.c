@@ -11,6 +11,7 @@ const struct method *const methods[] = {
     &method_dtc,
     &method_dan,
     &method_sassnet,
+    &method_simcvd,
     &method_mc_net,
     &method_mc_net_plus,
     &method_urpc,

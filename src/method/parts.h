@@ -11,7 +11,7 @@
 
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
-extern const struct method method_dtc, method_dan, method_sassnet;
+extern const struct method method_dtc, method_dan, method_sassnet, method_simcvd;
 extern const struct method method_mc_net, method_mc_net_plus, method_urpc;
 extern const struct method method_cct;
 

@@ -61,6 +61,9 @@ void vnet_define(struct builder *b, const struct net_definition *self);
 /* V-Net with a second head: outputs "distance" (classes - 1, raw: tanh of it is a signed distance), head
  * out_conv, and "logits" (classes, the first 0), head out_conv2.  9,448,866 parameters (1, 2, 16). */
 void sdf_define(struct builder *b, const struct net_definition *self);
+/* The same for SimCVD: one more output, "places" (8 * filters), a linear view of the deepest level, and the
+ * parameters of a projector of distance maps (strided.h). What is tested is sdf_define. */
+void simcvd_define(struct builder *b, const struct net_definition *self);
 /* Networks with several outputs of classes: "logits", which is the V-Net's, "logits2", "logits3", ... */
 enum { NET_BRANCHES = 4 };
 extern const char *const net_logits[NET_BRANCHES];

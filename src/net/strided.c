@@ -47,6 +47,10 @@ const struct strided_spec critic_spec = {
     .width = {4, 8, 16, 32}, .kernel = {4, 4, 4}, .stride = {2, 2, 2}, .pad = {1, 1, 1},
     .slope = 0.2f, .dropout = {0.5f, 0.5f, 0.5f}, .out = 2};
 
+const struct strided_spec projector_spec = {
+    .name = {"projector.conv1", "projector.conv2", "projector.conv3"}, .linear = "projector.linear",
+    .width = {1, 2, 4, 8}, .kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}, .columns = 1};
+
 static int layer_count(const struct strided_spec *s)
 {
     int n = 0;
@@ -81,6 +85,11 @@ void strided_declare(struct builder *b, const struct strided_spec *s, int map, i
 void critic_define(struct builder *b, const struct net_definition *self)
 {
     strided_declare(b, &critic_spec, self->classes, self->channels, self->filters);
+}
+
+void projector_define(struct builder *b, const struct net_definition *self)
+{
+    strided_declare(b, &projector_spec, self->classes - 1, 0, self->filters);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */

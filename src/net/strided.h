@@ -36,6 +36,11 @@ struct strided_spec {
 extern const struct strided_spec critic_spec;
 void critic_define(struct builder *b, const struct net_definition *self);
 
+/* What SimCVD compares slices by: 3x3 kernels of stride 2 in the first two axes, ReLU, a row of 8 * filters
+ * numbers for each place along the third. The map has classes - 1 channels, there is no image. */
+extern const struct strided_spec projector_spec;
+void projector_define(struct builder *b, const struct net_definition *self);
+
 /* The parameters of a chain whose map has `map` channels, `image` of the image, for definitions. */
 void strided_declare(struct builder *b, const struct strided_spec *spec, int map, int image, int filters);
 

@@ -19,7 +19,7 @@
  */
 #include <stdio.h>
 
-#include "net/net.h"
+#include "net/strided.h"
 
 enum { FEATURES = 16 }; /* width of AUA's out_conv and projection head, whatever the filters are */
 
@@ -103,13 +103,18 @@ static void decoder(struct builder *b, const struct net_definition *self, const 
     }
 }
 
-/* Up to block_nine and its dropout: what the heads read. */
+/* The V-Net's own way up, to block_nine and its dropout: what the heads read. */
+static int way_up(struct builder *b, const struct net_definition *self, const struct encoded *e)
+{
+    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0, 0, 0, 0.5f}};
+    decoder(b, self, e, &d);
+    return d.x[3];
+}
+
 static int trunk(struct builder *b, const struct net_definition *self)
 {
     struct encoded e = encoder(b, self);
-    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0, 0, 0, 0.5f}};
-    decoder(b, self, &e, &d);
-    return d.x[3];
+    return way_up(b, self, &e);
 }
 
 void vnet_define(struct builder *b, const struct net_definition *self)
@@ -117,11 +122,25 @@ void vnet_define(struct builder *b, const struct net_definition *self)
     net_output(b, net_conv(b, trunk(b, self), CONV_1, self->classes, "out_conv"), "logits");
 }
 
-void sdf_define(struct builder *b, const struct net_definition *self)
+/* The heads of distances and of logits. */
+static void two_heads(struct builder *b, const struct net_definition *self, int x)
 {
-    int x = trunk(b, self), foreground = self->classes - 1;
+    int foreground = self->classes - 1;
     net_output(b, net_conv(b, x, CONV_1, foreground, "out_conv"), "distance");
     net_output_open(b, net_conv(b, x, CONV_1, foreground, "out_conv2"), "logits");
+}
+
+void sdf_define(struct builder *b, const struct net_definition *self)
+{
+    two_heads(b, self, trunk(b, self));
+}
+
+void simcvd_define(struct builder *b, const struct net_definition *self)
+{
+    struct encoded e = encoder(b, self);
+    net_output(b, net_conv(b, e.x[4], CONV_1, 8 * self->filters, "distill"), "places");
+    two_heads(b, self, way_up(b, self, &e));
+    net_declare(b, projector_define, self);
 }
 
 const char *const net_logits[NET_BRANCHES] = {"logits", "logits2", "logits3", "logits4"};

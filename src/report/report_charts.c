@@ -101,6 +101,7 @@ static int add_curve(struct chart *c, const struct runs_curve *curve, const stru
 /* Terms worth a colour, the most telling first; what is not named here comes after, by the alphabet. */
 static const char *const order[] = {"loss", "supervised", "consistency", "entropy", "ged", "bcl", "pseudo",
                                     "pasted", "pcl_pseudo", "pcl_labeled", "adversarial", "critic",
+                                    "contrast", "distillation",
                                     "distance", "ce", "likelihood", "dice"};
 static const char *const not_losses[] = {"gradient", "critic_gradient", "weight", "rate", "certain"};
 enum { N_ORDER = sizeof order / sizeof *order, N_NOT = sizeof not_losses / sizeof *not_losses };

@@ -175,6 +175,18 @@ void ask_mutual(struct loss_scratch *s, const struct loss_branches *b, const str
  * mean, less where it is far from it. */
 void ask_pyramid(struct loss_scratch *s, const struct loss_branches *b, double weight, double *value);
 
+/* ---- rows that belong together (loss_pairs.c) --------------------------------------------------- */
+/* Working memory for `count` pairs of rows of `dims` numbers. */
+struct pairs;
+int pairs_new(struct pairs **out, struct device *dev, int count, int dims, struct error *e);
+void pairs_free(struct pairs *p);
+/* InfoNCE: each anchor, row i of x (PAIRS_OWN) or of other (PAIRS_OTHERS), is to find row i of the other list
+ * among all of its rows, by cosine similarity / tau; mean over anchors. Rows in device memory; dx, if not
+ * NULL, gets weight * gradient by x added, by asking already; other gets none. */
+enum pairs_anchor { PAIRS_OWN, PAIRS_OTHERS };
+void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const float *other,
+               enum pairs_anchor anchor, double tau, double weight, float *dx, double *value);
+
 /* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */
 void hard_labels(struct device *dev, const struct tensor *logits, const struct tensor *label,

@@ -54,6 +54,10 @@ struct branch_loss {
     double weight;
 };
 
+struct rows_value {
+    int count;                     /* anchors, that the value is the mean of */
+};
+
 struct pairs_value {
     int mean;                  /* over anchors; 0: the sum */
 };
@@ -70,6 +74,7 @@ struct pending {
         struct open_loss open;
         struct heads_loss heads;
         struct branch_loss branches;
+        struct rows_value rows;
         struct pairs_value pairs;
     } of;
 };
