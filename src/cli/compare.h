@@ -4,6 +4,7 @@
  *     compare_plan.c      methods x labels x seeds and ablations as cells (runs) and tables of lines
  *     compare_jobs.c      the cells, one process each, in a queue; one progress line for all
  *     compare_cell.c      one cell: train, predict, score, result.json
+ *     compare_features.c  what its network makes of voxels near the boundary
  *     compare_merge.c     finished cells from other folders
  *     compare_output.c    tables, charts, pictures and the page from what is finished
  *     verb_compare.c      the order of all that
@@ -17,6 +18,7 @@
 #define FALX_CLI_COMPARE_H
 
 #include "cli/config.h"
+#include "cli/predicting.h"
 #include "compare/compare.h"
 #include "data/dataset.h"
 #include "train/checkpoint.h"
@@ -97,6 +99,9 @@ int plan_view_ready(const struct plan *p, const struct plan_view *v, const struc
 int compare_cell(const struct plan *p, const struct plan_cell *cell);
 /* Leaves a result that tells why there are no scores. */
 int compare_cell_failed(const struct plan_cell *cell, const char *why, struct error *e);
+
+/* compare_features.c: a member "features" for networks that have some, nothing for others. */
+int compare_features(struct js_out *o, const struct plan *p, const struct predicting *from, struct error *e);
 
 /* compare_jobs.c: all cells that have no scores yet and belong to --part. *code: of the first that failed. */
 int compare_jobs(int *code, struct plan *p, struct error *e);

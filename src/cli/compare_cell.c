@@ -31,6 +31,7 @@ struct cell_run {
     struct metric_options options;
     char precision[8], processor[96];
     double parameters;
+    struct js_out o;           /* result.json in the making */
 };
 
 static void run_done(struct cell_run *r)
@@ -39,6 +40,7 @@ static void run_done(struct cell_run *r)
         case_score_free(&r->cases[i]);
     mem_free(r->cases);
     mem_free(r->ambiguity);
+    mem_free(r->o.text);
     memset(r, 0, sizeof *r);
 }
 
@@ -89,6 +91,16 @@ static int score(struct case_score *out, const struct cell_run *r, const struct 
     return result;
 }
 
+/* Scans that are prepared already are predicted as they are. */
+static int open_run(struct predicting *p, const struct cell_run *r, int uncertainty, struct error *e)
+{
+    if (predicting_open(p, &r->predict, uncertainty, e) < 0)
+        return -1;
+    if (r->plan->held.layout != LAYOUT_PREPARED)
+        return 0;
+    return recipe_named(&p->facts.recipe, "none", 0, (enum nan_policy)r->plan->c->nan, e);
+}
+
 static int predict_case(struct cell_run *r, struct predicting *p, const struct data_case *k,
                         const char *masks, struct error *e)
 {
@@ -113,7 +125,8 @@ static int predict_all(struct cell_run *r, struct error *e)
     char *masks = path_join(e, r->cell->run, "masks");
     int result = masks ? io_make_folders(masks, e) : -1;
     r->cases = mem_alloc(e, (size_t)held->n_cases, sizeof *r->cases);
-    if (result < 0 || !r->cases || predicting_open(&p, &r->predict, 0, e) < 0) {
+    if (result < 0 || !r->cases || open_run(&p, r, 0, e) < 0) {
+        predicting_close(&p);
         mem_free(masks);
         return -1;
     }
@@ -126,6 +139,8 @@ static int predict_all(struct cell_run *r, struct error *e)
     }
     progress_end(line);
     r->seconds_case /= held->n_cases;
+    if (result == 0)
+        result = compare_features(&r->o, r->plan, &p, e);
     predicting_close(&p);
     mem_free(masks);
     return result < 0 ? -1 : metrics_align(r->cases, r->n_cases, &r->options, e);
@@ -137,7 +152,7 @@ static int ask_ambiguity(struct cell_run *r, struct error *e)
 {
     const struct dataset *held = &r->plan->held;
     struct predicting p = {0};
-    int result = predicting_open(&p, &r->predict, 1, e);
+    int result = open_run(&p, r, 1, e);
     if (result == 0 && p.uncertainty.params) {
         r->ambiguity = mem_alloc(e, (size_t)held->n_cases, sizeof *r->ambiguity);
         result = r->ambiguity ? 0 : -1;
@@ -257,13 +272,13 @@ static int write_result(const struct plan_cell *cell, struct js_out *o, struct e
     return result;
 }
 
-static int tell_result(const struct cell_run *r, struct error *e)
+static int tell_result(struct cell_run *r, struct error *e)
 {
     const struct plan_cell *cell = r->cell;
     const struct plan_view *v = &r->plan->views[cell->view];
     struct checkpoint_facts facts;
     struct runs *store = NULL;
-    struct js_out o = {0};
+    struct js_out *o = &r->o;
     char *path = path_join(e, cell->run, "metrics.sqlite");
     if (!path || plan_facts(&facts, r->plan, cell, e) < 0) {
         mem_free(path);
@@ -272,28 +287,27 @@ static int tell_result(const struct cell_run *r, struct error *e)
     if (runs_open_reading(&store, path, e) < 0)
         store = NULL; /* a run whose store was lost still has its scores */
     mem_free(path);
-    js_out_open(&o, NULL, '{');
-    js_out_text(&o, "falx", FALX_VERSION);
-    js_out_text(&o, "name", cell->name);
-    js_out_text(&o, "error", NULL);
-    js_out_text(&o, "spec", cell->spec);
-    js_out_int(&o, "seed", cell->seed);
-    js_out_int(&o, "labeled", v->n_labeled);
-    js_out_int(&o, "unlabeled", v->n_unlabeled);
-    js_out_text(&o, "precision_used", r->precision);
-    js_out_text(&o, "processor", r->processor);
-    js_out_open(&o, "settings", '{');
+    js_out_text(o, "falx", FALX_VERSION);
+    js_out_text(o, "name", cell->name);
+    js_out_text(o, "error", NULL);
+    js_out_text(o, "spec", cell->spec);
+    js_out_int(o, "seed", cell->seed);
+    js_out_int(o, "labeled", v->n_labeled);
+    js_out_int(o, "unlabeled", v->n_unlabeled);
+    js_out_text(o, "precision_used", r->precision);
+    js_out_text(o, "processor", r->processor);
+    js_out_open(o, "settings", '{');
     for (int i = 0; i < facts.n; i++)
-        js_out_text(&o, facts.fact[i].key + strlen("run."), facts.fact[i].value);
-    js_out_close(&o, '}');
-    cost_to_json(&o, r, store);
-    curves_to_json(&o, store, e);
+        js_out_text(o, facts.fact[i].key + strlen("run."), facts.fact[i].value);
+    js_out_close(o, '}');
+    cost_to_json(o, r, store);
+    curves_to_json(o, store, e);
     if (r->ambiguity)
-        js_out_reals(&o, "ambiguity", r->ambiguity, r->n_cases);
-    eval_to_json(&o, "scores", r->cases, r->n_cases, &r->options);
-    js_out_close(&o, '}');
+        js_out_reals(o, "ambiguity", r->ambiguity, r->n_cases);
+    eval_to_json(o, "scores", r->cases, r->n_cases, &r->options);
+    js_out_close(o, '}');
     runs_close(store);
-    return write_result(cell, &o, e);
+    return write_result(cell, o, e);
 }
 
 int compare_cell_failed(const struct plan_cell *cell, const char *why, struct error *e)
@@ -359,6 +373,7 @@ int compare_cell(const struct plan *p, const struct plan_cell *cell)
                          .options = {.protocol = (enum metric_protocol)p->c->protocol,
                                      .nsd_tolerance = p->c->nsd_tolerance}};
     predict_config(&r.predict, cell, p->c, &run);
+    js_out_open(&r.o, NULL, '{');
     int result = predict_all(&r, &e);
     if (result == 0)
         result = ask_ambiguity(&r, &e);

@@ -8,6 +8,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/io.h"
 #include "cli/compare.h"
@@ -83,6 +84,22 @@ static int choose_held_out(char *mark, const struct plan *p, struct error *e)
     return result < 0 ? fail_in(e, "--test") : 0;
 }
 
+/* Whether a scan of `a` is a scan of `b`, by whatever name; *which: of a. */
+static int share_a_scan(int *which, const struct dataset *a, const struct dataset *b)
+{
+    struct stat x, y;
+    for (int i = 0; i < a->n_cases; i++) {
+        if (stat(a->cases[i].images[0], &x) < 0)
+            continue;
+        for (int k = 0; k < b->n_cases; k++)
+            if (stat(b->cases[k].images[0], &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino) {
+                *which = i;
+                return 1;
+            }
+    }
+    return 0;
+}
+
 /* Another data set: all of its cases that have a label. */
 static int open_test_set(struct plan *p, struct error *e)
 {
@@ -98,9 +115,12 @@ static int open_test_set(struct plan *p, struct error *e)
         n += keep[i] = p->held.cases[i].label != NULL;
     dataset_keep(&p->held, keep);
     mem_free(keep);
-    if (n > 0)
+    if (n == 0)
+        fail(e, ERR_CONFIG, "C03", "no case with a label in %.200s", p->c->held_out);
+    else if (share_a_scan(&n, &p->held, &p->all))
+        fail(e, ERR_DATA, "L09", "\"%.80s\" is one of the cases to train on", p->held.cases[n].name);
+    else
         return 0;
-    fail(e, ERR_CONFIG, "C03", "no case with a label in %.200s", p->c->held_out);
     return fail_in(e, "--test");
 }
 

@@ -357,6 +357,9 @@ int plan_make(struct plan *out, const struct config *c, struct error *e)
     out->c = c;
     if (c->seed_drawn)
         return wrong("--seed", "random", "a number: the same command must be the same plan", e);
+    if (c->labeled || c->leave_out) /* from a config file */
+        return fail(e, ERR_CONFIG, "C01", "labeled and leave-out are not for compare: --labels and --test "
+                    "say which cases are seen");
     for (const char *at = c->label_counts; at; n++) {
         int bad = n == MOST || next_word(word, sizeof word, &at) < 0;
         if (!bad && strcmp(word, "all") == 0)

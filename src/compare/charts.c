@@ -5,8 +5,9 @@
  *     learning-curves   loss over steps, first finished seed of each method
  *     validation        Dice on validation cases over steps, where there were some
  *     uncertainty       how unsure the network was of a case, and how good its mask is
+ *     features          of voxels near the boundary, with and without contrast, along their main axes
  *
- * Methods come from the first table, in its order; ablations have tables, not curves.
+ * Methods come from the first table, in its order; of the ablations only the parts of AUA have a figure.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 enum { MAX_LINES = 64, MAX_COUNTS = 16 };
 
 static const char *const names[CHART_COUNT] = {"dice-by-case", "dice-by-labels", "learning-curves",
-                                               "validation", "uncertainty"};
+                                               "validation", "uncertainty", "features"};
 
 const char *compare_chart_name(enum compare_chart k)
 {
@@ -174,12 +175,48 @@ static int draw_uncertainty(struct html *h, const struct comparison *c, int i, i
     return result < 0 ? -1 : 1;
 }
 
+/* The parts of AUA if they were compared, else the methods; chart i: the i-th line that told its features. */
+static int draw_features(struct html *h, const struct comparison *c, int i, int alone)
+{
+    static const char *const classes[] = {"background", "class 1", "class 2", "class 3", "class 4",
+                                          "class 5"};
+    const struct compare_table *t = &c->tables[0];
+    const struct compare_run *r = NULL;
+    const struct compare_line *line = NULL;
+    char title[200];
+    int highest = 0;
+    for (int k = 0; k < c->n_tables; k++)
+        t = strcmp(c->tables[k].name, "parts") == 0 ? &c->tables[k] : t;
+    for (int l = 0; l < t->n_lines && !r; l++) {
+        for (int s = 0; s < t->lines[l].n_seeds && !r; s++)
+            r = t->lines[l].runs[s] && t->lines[l].runs[s]->features.n > 0 ? t->lines[l].runs[s] : NULL;
+        line = &t->lines[l];
+        r = r && i-- == 0 ? r : NULL;
+    }
+    if (!r)
+        return 0;
+    const struct compare_features *f = &r->features;
+    for (int k = 0; k < f->n; k++)
+        highest = f->class[k] > highest ? f->class[k] : highest;
+    snprintf(title, sizeof title, "%.60s, %lld labelled: features near the boundary, classes apart %.2f",
+             line->title, (long long)line->labeled, f->apart);
+    char axis[60];
+    snprintf(axis, sizeof axis, "first of two axes that hold %.0f %% of the variance", 100 * f->explained);
+    struct svg_scatter s = {.title = title, .x_name = axis, .y_name = "second axis", .colour = f->class,
+                            .kinds = classes, .n_kinds = highest < SVG_COLOURS ? highest + 1 : SVG_COLOURS,
+                            .x = f->x, .y = f->y, .n = f->n, .alone = alone};
+    svg_scatter(h, &s);
+    return 1;
+}
+
 int compare_draw(struct html *h, const struct comparison *c, enum compare_chart k, int i, int alone,
                  struct error *e)
 {
     int64_t labeled = label_count(&c->tables[0], i);
     if (k == CHART_UNCERTAINTY)
         return draw_uncertainty(h, c, i, alone, e);
+    if (k == CHART_FEATURES)
+        return draw_features(h, c, i, alone);
     if (labeled < 0)
         return 0;
     if (k == CHART_CASES)

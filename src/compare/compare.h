@@ -27,6 +27,14 @@ struct compare_curve {         /* of one number in one phase */
     double *step, *value;      /* thinned to at most SVG_MAX_POINTS; steps are counted over all phases */
 };
 
+struct compare_features {      /* of voxels near the boundary, along their two main axes */
+    int n;
+    double *x, *y;
+    int *class;
+    double apart;              /* variance between classes over that inside of them */
+    double explained;          /* share of the variance that the two axes hold */
+};
+
 struct compare_run {
     char *name;
     char *error;               /* why there are no scores; NULL: there are */
@@ -36,6 +44,7 @@ struct compare_run {
     double *ambiguity;         /* (scores.n_cases), or NULL: not asked for */
     struct compare_cost cost;
     struct compare_curve loss[REPORT_PHASES], validation[REPORT_PHASES];
+    struct compare_features features; /* n = 0: none */
 };
 /* Reads a result.json. Errors name the file. */
 int compare_run_read(struct compare_run *out, const char *path, struct error *e);
@@ -117,7 +126,8 @@ int compare_missing(const struct comparison *c);
 
 /* Charts: files of their own, or parts of a page. */
 enum compare_chart {
-    CHART_CASES, CHART_LABELS, CHART_LOSS, CHART_VALIDATION, CHART_UNCERTAINTY, CHART_COUNT
+    CHART_CASES, CHART_LABELS, CHART_LOSS, CHART_VALIDATION, CHART_UNCERTAINTY, CHART_FEATURES,
+    CHART_COUNT
 };
 const char *compare_chart_name(enum compare_chart k); /* "dice-by-case" */
 /* Chart number i of a kind (one a number of labels). 1, 0: there is no such chart, -1. */

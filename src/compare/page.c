@@ -29,7 +29,7 @@ static int put_tables(struct html *h, const struct comparison *c, struct error *
 static int put_charts(struct html *h, const struct comparison *c, struct error *e)
 {
     static const char *const heads[CHART_COUNT] = {"Cases", "Number of labels", "Training", NULL,
-                                                   "Uncertainty"};
+                                                   "Uncertainty", "Features"};
     for (int k = 0; k < CHART_COUNT; k++)
         for (int i = 0;; i++) {
             struct html figure = {0};

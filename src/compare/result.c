@@ -13,6 +13,8 @@
 #include "compare/compare.h"
 #include "report/svg.h"
 
+enum { MAX_POINTS = 5000 }; /* of a picture of features: more would be a blot */
+
 static double real_of(const struct js *v)
 {
     double x;
@@ -61,6 +63,28 @@ static int read_curves(struct compare_curve out[REPORT_PHASES], const struct js 
     return 0;
 }
 
+static int read_features(struct compare_features *out, const struct js *json, struct error *e)
+{
+    const struct js *x = js_get(json, "x"), *y = js_get(json, "y"), *class = js_get(json, "class");
+    int n = js_count(x);
+    if (n == 0 || n > MAX_POINTS || n != js_count(y) || n != js_count(class))
+        return 0;
+    if (!(out->x = mem_alloc(e, (size_t)n, sizeof *out->x)) ||
+        !(out->y = mem_alloc(e, (size_t)n, sizeof *out->y)) ||
+        !(out->class = mem_alloc(e, (size_t)n, sizeof *out->class)))
+        return -1;
+    for (int i = 0; i < n; i++) {
+        int64_t number;
+        out->x[i] = real_of(js_at(x, i));
+        out->y[i] = real_of(js_at(y, i));
+        out->class[i] = js_int(&number, js_at(class, i)) == 0 && number > 0 && number < 256 ? (int)number : 0;
+    }
+    out->apart = real_of(js_get(json, "apart"));
+    out->explained = real_of(js_get(json, "explained"));
+    out->n = n;
+    return 0;
+}
+
 static int read_values(struct compare_run *r, const struct js *json, struct error *e)
 {
     const struct js *cases = js_get(js_get(json, "scores"), "cases"), *ambiguity = js_get(json, "ambiguity");
@@ -89,6 +113,7 @@ static int read_all(struct compare_run *r, const struct js *json, struct error *
         return 0;
     read_cost(&r->cost, js_get(json, "cost"));
     if (report_scores_of(&r->scores, js_get(json, "scores"), e) < 0 || read_values(r, json, e) < 0 ||
+        read_features(&r->features, js_get(json, "features"), e) < 0 ||
         read_curves(r->loss, js_get(js_get(json, "curves"), "loss"), e) < 0 ||
         read_curves(r->validation, js_get(js_get(json, "curves"), "validation"), e) < 0)
         return -1;
@@ -119,6 +144,9 @@ void compare_run_free(struct compare_run *r)
     report_scores_free(&r->scores);
     mem_free(r->value);
     mem_free(r->ambiguity);
+    mem_free(r->features.x);
+    mem_free(r->features.y);
+    mem_free(r->features.class);
     for (int i = 0; i < REPORT_PHASES; i++) {
         mem_free(r->loss[i].step);
         mem_free(r->loss[i].value);

@@ -383,10 +383,19 @@ void svg_dots(struct html *h, const struct svg_dots *d)
 
 /* ---- two numbers of each case ---------------------------------------------------------------------- */
 
+/* Draws the names of colours if h is not NULL; returns where the chart below may begin. */
+static double put_kinds(struct html *h, const struct svg_scatter *s)
+{
+    double x = LEFT, y = TITLE + LINE + 2;
+    for (int i = 0; i < s->n_kinds; i++)
+        put_key(h, &x, &y, i, s->kinds[i], 1);
+    return s->n_kinds ? y + 12 : TITLE + LINE;
+}
+
 void svg_scatter(struct html *h, const struct svg_scatter *s)
 {
     struct extent x = {0}, y = {0};
-    struct frame f = {.left = LEFT, .top = TITLE + LINE, .bottom = HEIGHT - BOTTOM};
+    struct frame f = {.left = LEFT, .top = put_kinds(NULL, s), .bottom = HEIGHT - BOTTOM};
     char name[160];
     for (int i = 0; i < s->n; i++)
         if (isfinite(s->x[i]) && isfinite(s->y[i])) {
@@ -396,12 +405,14 @@ void svg_scatter(struct html *h, const struct svg_scatter *s)
     svg_axis_fit(&f.x, x.any ? x.lo : 0, x.any ? x.hi : 1, 0);
     svg_axis_fit(&f.y, y.any ? y.lo : 0, y.any ? y.hi : 1, 0);
     begin(h, HEIGHT, s->title, s->alone);
+    put_kinds(h, s);
     put_y_axis(h, &f, s->y_name);
     put_x_axis(h, &f, s->x_name);
     for (int i = 0; i < s->n; i++)
         if (isfinite(s->x[i]) && isfinite(s->y[i])) {
-            snprintf(name, sizeof name, "%.60s: %.4g, %.4g", s->names[i], s->x[i], s->y[i]);
-            put_dot(h, 0, at_x(&f, s->x[i]), at_y(&f, s->y[i]), 4, name);
+            snprintf(name, sizeof name, "%.60s: %.4g, %.4g", s->names ? s->names[i] : "", s->x[i], s->y[i]);
+            put_dot(h, s->colour ? s->colour[i] : 0, at_x(&f, s->x[i]), at_y(&f, s->y[i]), s->names ? 4 : 2.5,
+                    s->names ? name : NULL);
         }
     if (!x.any)
         put_nothing(h, &f);

@@ -67,7 +67,10 @@ void svg_dots(struct html *h, const struct svg_dots *d);
 
 struct svg_scatter {
     const char *title, *x_name, *y_name;
-    const char *const *names; /* of the cases */
+    const char *const *names; /* of the points; NULL: none */
+    const int *colour;        /* of each point; NULL: all the first */
+    const char *const *kinds; /* (n_kinds) names of the colours, from the first on */
+    int n_kinds;
     const double *x, *y;      /* not finite: left out */
     int n;
     int alone;
