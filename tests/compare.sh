@@ -25,6 +25,7 @@ whole_ms=$(($(now) - start))
 [ "$(ls whole/runs | wc -l)" = 8 ] || fail "$(ls whole/runs | wc -l) runs: $(ls whole/runs)"
 for f in $told cost.md cost.csv cost.tex report.html; do [ -e whole/$f ] || fail "no $f"; done
 [ "$(grep -c '^| ' whole/results.md)" = 7 ] || fail 'lines of the tables' # two heads, two methods, three shares
+grep -q 'features near the boundary' whole/figures/features-1.svg || fail 'no features'
 grep -q 'http' whole/report.html && fail 'the page leads outside'
 [ -z "$(find whole/runs -name 'checkpoint*')" ] || fail 'checkpoints are left'
 [ "$(ls whole/runs/aua-L2-s1337/masks | wc -l)" = 3 ] || fail 'masks of the held-out cases'

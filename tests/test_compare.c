@@ -26,7 +26,9 @@ static void put_result(const char *path, const char *name, double base, int with
                      "1048576, \"seconds_case\": 0.25, \"peak_bytes\": 3145728},\n"
                      "\"curves\": {\"loss\": [{\"step\": [1, 2], \"value\": [3, 2]}]},\n%s"
                      "\"scores\": {\"unit\": \"mm\", \"cases\": [", name,
-                     with_ambiguity ? "\"ambiguity\": [6, 5, 4, 3, 2, 1],\n" : "");
+                     with_ambiguity ? "\"ambiguity\": [6, 5, 4, 3, 2, 1],\n\"features\": {\"x\": [1, 2, 3], "
+                                      "\"y\": [0, 1, 0], \"class\": [0, 1, -7], \"apart\": 0.5, "
+                                      "\"explained\": 0.75},\n" : "");
     for (int i = 0; i < CASES; i++)
         n += snprintf(text + n, sizeof text - (size_t)n,
                       "%s{\"name\": \"case%d\", \"mean\": {\"dice\": %.17g, \"jaccard\": %.17g, \"asd\": 1, "
@@ -189,6 +191,9 @@ static void charts_are_drawn(void **state)
     assert_int_equal(drawn(&s.c, CHART_VALIDATION, 0, ""), 0);
     assert_int_equal(drawn(&s.c, CHART_UNCERTAINTY, 0, "correlation -1.00, of ranks -1.00"), 1);
     assert_int_equal(drawn(&s.c, CHART_UNCERTAINTY, 1, ""), 0);
+    assert_int_equal(drawn(&s.c, CHART_FEATURES, 0, "classes apart 0.50"), 1);
+    assert_int_equal(drawn(&s.c, CHART_FEATURES, 0, "hold 75 % of the variance"), 1);
+    assert_int_equal(drawn(&s.c, CHART_FEATURES, 1, ""), 0);
     compare_done(&s.c);
     s.lines[0].labeled = 8;
     s.lines[0].title = "aua"; /* one method at two numbers of labels */

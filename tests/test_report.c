@@ -250,7 +250,8 @@ static void cases_are_drawn(void **state)
     d.n_cases = MANY;
     svg_dots(&h, &d);
     char *many = finished(&h);
-    assert_int_equal(count_of(many, "<circle"), 2 + 2 * MANY - 1);
+    assert_int_equal(count_of(many, "<circle"), 2 * MANY - 1); /* names stand beside the rows */
+    assert_int_equal(count_of(many, "class=\"b\""), 2);        /* means */
     d.n_cases = 0;
     svg_dots(&h, &d);
     char *none = finished(&h);

@@ -296,16 +296,15 @@ static int add_methods(struct plan *p, int64_t labels, struct error *e)
     struct plan_table *t = &p->tables[0];
     int first = t->n_lines;
     char spec[200];
-    if (strcmp(p->c->methods, "all") == 0) {
-        for (int i = 0; methods[i]; i++)
+    for (const char *at = p->c->methods; at;) {
+        if (next_word(spec, sizeof spec, &at) < 0)
+            return wrong("--methods", p->c->methods, "names with commas between", e);
+        int all = strcmp(spec, "all") == 0;
+        for (int i = 0; all && methods[i]; i++)
             if (add_line(p, t, methods[i]->name, methods[i]->name, labels, e) < 0)
                 return -1;
-    } else {
-        for (const char *at = p->c->methods; at;)
-            if (next_word(spec, sizeof spec, &at) < 0)
-                return wrong("--methods", p->c->methods, "names with commas between", e);
-            else if (add_line(p, t, spec, spec, labels, e) < 0)
-                return -1;
+        if (!all && add_line(p, t, spec, spec, labels, e) < 0)
+            return -1;
     }
     set_reference(t, first, p->c->reference);
     return 0;

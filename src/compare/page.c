@@ -26,10 +26,27 @@ static int put_tables(struct html *h, const struct comparison *c, struct error *
     return 0;
 }
 
+/* Headings and what a reader has to know; without a heading a chart belongs to those before it. */
+static const struct {
+    const char *head, *words;
+} chapters[CHART_COUNT] = {
+    [CHART_CASES] = {"Cases", "Each case is the mean of its seeds."},
+    [CHART_LABELS] = {"Number of labels", "Mean over cases and seeds."},
+    [CHART_LOSS] = {"Training",
+                    "Losses of different methods have different terms and cannot be compared; their course "
+                    "can. Steps are counted over all phases."},
+    [CHART_UNCERTAINTY] = {"Uncertainty",
+                           "Ambiguity is the mean entropy of the first stage's network over the object and "
+                           "what surrounds it. Where it foretells bad masks, the correlation is far below "
+                           "zero."},
+    [CHART_FEATURES] = {"Features",
+                        "Unit vectors of voxels of held-out scans at the true boundary, where classes are "
+                        "hard to tell, along the two directions in which they vary most. Classes apart: "
+                        "variance between their means over that inside of them, in all dimensions."},
+};
+
 static int put_charts(struct html *h, const struct comparison *c, struct error *e)
 {
-    static const char *const heads[CHART_COUNT] = {"Cases", "Number of labels", "Training", NULL,
-                                                   "Uncertainty", "Features"};
     for (int k = 0; k < CHART_COUNT; k++)
         for (int i = 0;; i++) {
             struct html figure = {0};
@@ -41,8 +58,8 @@ static int put_charts(struct html *h, const struct comparison *c, struct error *
                     return -1;
                 break;
             }
-            if (i == 0 && heads[k])
-                html_add(h, "<h2>%s</h2>\n", heads[k]);
+            if (i == 0 && chapters[k].head)
+                html_add(h, "<h2>%s</h2>\n<p>%s</p>\n", chapters[k].head, chapters[k].words);
             html_add(h, "<figure>%s</figure>\n", text);
             mem_free(text);
         }

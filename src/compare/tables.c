@@ -336,7 +336,8 @@ static void put_notes(struct html *h, const struct comparison *c)
         html_add(h, "\nNot all runs were computed with the same precision on the same kind of processor.\n");
     if (missing)
         html_add(h, "\n%d run%s not finished yet.\n", missing, missing == 1 ? " is" : "s are");
-    compare_failures(h, c, "\n- ", "\n");
+    html_add(h, "\n");
+    compare_failures(h, c, "- ", "\n");
 }
 
 static int write_grids(const struct comparison *c, int cost, const char *folder, struct error *e)

@@ -339,10 +339,19 @@ static void put_case(struct html *h, const struct frame *f, const struct svg_dot
         put_value(h, f, d, r, i, y, 4.5);
 }
 
-/* Dots of one method, spread over the height of its row by a fixed pattern so that they do not hide. */
+/* Dots of one method, spread over the height of its row by a fixed pattern so that they do not hide; a line
+ * at their mean. */
 static void put_method(struct html *h, const struct frame *f, const struct svg_dots *d, int row, double y)
 {
     char name[4 * MAX_NAME + 1];
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < d->n_cases; i++) {
+        sum += isfinite(d->rows[row].value[i]) ? d->rows[row].value[i] : 0;
+        n += isfinite(d->rows[row].value[i]);
+    }
+    if (n > 0)
+        put_line(h, "b", at_x(f, sum / n), y - 11, at_x(f, sum / n), y + 11);
     put_text(h, f->left - 10, y + 4, " text-anchor=\"end\"", short_name(name, d->rows[row].name));
     for (int i = 0; i < d->n_cases; i++)
         put_value(h, f, d, row, i, y + (i * 7 % 11 - 5) * 1.6, 2.5);
@@ -355,18 +364,19 @@ void svg_dots(struct html *h, const struct svg_dots *d)
     int lines = by_case ? d->n_cases : d->n_rows;
     double row = by_case ? ROW : 2 * ROW, key_x = LEFT, key_y = TITLE + LINE + 2;
     for (int r = 0; r < d->n_rows; r++) {
-        put_key(NULL, &key_x, &key_y, r, d->rows[r].name, 1);
+        if (by_case) /* else the rows have the names beside them */
+            put_key(NULL, &key_x, &key_y, r, d->rows[r].name, 1);
         for (int i = 0; i < d->n_cases; i++)
             if (isfinite(d->rows[r].value[i]))
                 stretch(&x, d->rows[r].value[i]);
     }
-    struct frame f = {.left = names_width(d, by_case), .top = key_y + 12};
+    struct frame f = {.left = names_width(d, by_case), .top = by_case ? key_y + 12 : TITLE + LINE};
     f.bottom = f.top + row * (lines > 0 ? lines : 1) + 6;
     svg_axis_fit(&f.x, x.any ? x.lo : 0, x.any ? x.hi : 1, 0);
     begin(h, f.bottom + BOTTOM, d->title, d->alone);
     key_x = LEFT;
     key_y = TITLE + LINE + 2;
-    for (int r = 0; r < d->n_rows; r++)
+    for (int r = 0; r < d->n_rows && by_case; r++)
         put_key(h, &key_x, &key_y, r, d->rows[r].name, 1);
     put_x_axis(h, &f, d->x_name);
     for (int i = 0; i < lines; i++) {

@@ -62,7 +62,7 @@ struct svg_dots {
     int alone;
 };
 /* Up to 40 cases and as many methods as colours: a line a case, with a dot a method. More: a line a method,
- * with a dot a case. */
+ * with a dot a case and a mark at the mean. */
 void svg_dots(struct html *h, const struct svg_dots *d);
 
 struct svg_scatter {
