@@ -23,6 +23,9 @@
 #include "data/dataset.h"
 #include "train/checkpoint.h"
 
+/* Environment variable of the runs that a plan starts: the number of its process. */
+#define COMPARE_PLAN "FALX_PLAN"
+
 struct plan_view {           /* what runs with one number of labels may see */
     char *name;              /* "L13", "Lall", "L13-U0.25" */
     int64_t labels;          /* 0: all */

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -376,7 +377,7 @@ static int run_queue(struct queue *q, struct error *e)
 int compare_jobs(int *code, struct plan *p, struct error *e)
 {
     struct queue q = {.p = p, .n_jobs = (int)p->c->jobs};
-    char *logs = path_join(e, p->c->output, "logs");
+    char *logs = path_join(e, p->c->output, "logs"), number[24];
     int result = -1;
     e->code = ERR_NONE;
     if (!logs || read_devices(&q, e) < 0 || choose_cells(&q, e) < 0)
@@ -386,6 +387,11 @@ int compare_jobs(int *code, struct plan *p, struct error *e)
     result = q.n_all ? io_make_folders(logs, e) : 0;
     if (result < 0 || q.n_all == 0 || (result = prepare_views(&q, e)) < 0 ||
         (result = child_find_self(&q.self, e)) < 0)
+        goto out;
+    snprintf(number, sizeof number, "%ld", (long)getpid());
+    if (setenv(COMPARE_PLAN, number, 1) < 0)
+        result = fail_errno(e, errno, COMPARE_PLAN);
+    if (result < 0)
         goto out;
     report_line(console_report(p->c), REPORT_NOTE, NULL, NULL,
                 "%d of %d runs to do, %d case%s to score, %d at a time", q.n_all, p->n_cells,

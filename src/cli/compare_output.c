@@ -87,7 +87,7 @@ static void describe(struct output *o)
 
 /* ---- pictures -------------------------------------------------------------------------------------- */
 
-enum { SHOWN = 3, MAX_COLUMNS = 24 };
+enum { SHOWN = 3, MAX_COLUMNS = 28, SIDE = 7 }; /* cases; methods of a case, and side by side */
 
 /* Masks of a case by all lines of a table that have one label count, and what is written above them. */
 struct case_picture {
@@ -162,28 +162,38 @@ static int load_case(struct case_picture *k, const struct output *o, const struc
     return 0;
 }
 
+/* The k-th picture of a case: at most SIDE methods, so that each can be seen. */
+static int draw_some(const struct case_picture *k, int first, const char *title, const char *folder,
+                     struct error *e)
+{
+    struct picture picture = {0};
+    int n = k->n - first < SIDE ? k->n - first : SIDE;
+    char part[16] = "";
+    snprintf(part, sizeof part, "-%d", first / SIDE + 1);
+    char *path = mem_format(e, "%s/%s%s.png", folder, title, k->n > SIDE ? part : "");
+    struct columns all = {.dims = {k->truth.dims[0], k->truth.dims[1], k->truth.dims[2]},
+                          .geometry = &k->truth.geometry, .image = k->values, .truth = k->want,
+                          .title = title, .n = n, .names = k->names + first,
+                          .notes = (const char *const *)k->notes + first,
+                          .masks = (const label_t *const *)k->masks + first};
+    int result = path ? picture_draw_columns(&picture, &all, e) : -1;
+    if (result == 0)
+        result = picture_write(&picture, path, e);
+    picture_free(&picture);
+    mem_free(path);
+    return result;
+}
+
 static int draw_case(const struct output *o, const struct compare_table *t, int64_t labeled,
                      const struct data_case *c, const char *folder, struct error *e)
 {
     struct case_picture k = {.n = 0};
-    struct picture picture = {0};
-    char *path = mem_format(e, "%s/%s.png", folder, c->name);
-    int result = path ? load_case(&k, o, t, labeled, c, e) : -1;
-    if (result == 0 && k.n > 0) {
-        struct columns all = {.dims = {k.truth.dims[0], k.truth.dims[1], k.truth.dims[2]},
-                              .geometry = &k.truth.geometry, .image = k.values, .truth = k.want,
-                              .title = c->name, .n = k.n, .names = k.names,
-                              .notes = (const char *const *)k.notes,
-                              .masks = (const label_t *const *)k.masks};
-        result = picture_draw_columns(&picture, &all, e);
-        if (result == 0)
-            result = io_make_folders(folder, e);
-        if (result == 0)
-            result = picture_write(&picture, path, e);
-    }
-    picture_free(&picture);
+    int result = load_case(&k, o, t, labeled, c, e);
+    if (result == 0 && k.n > 0)
+        result = io_make_folders(folder, e);
+    for (int first = 0; first < k.n && result == 0; first += SIDE)
+        result = draw_some(&k, first, c->name, folder, e);
     picture_done(&k);
-    mem_free(path);
     return result;
 }
 

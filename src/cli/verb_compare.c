@@ -5,10 +5,28 @@
  * The unit of resume is a finished run: the same command, started again after any interruption, goes on with
  * the runs that are missing, those that were begun where they were, and ends in the same tables.
  */
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "cli/compare.h"
+
+/* Without the plan that started it a run would work for nobody, and in the way of the next plan: it dies with
+ * its parent, also if that is dead already. By hand (--cell without a plan) a run is its own master. */
+static int follow_plan(struct error *e)
+{
+    const char *plan = getenv(COMPARE_PLAN);
+    int64_t pid;
+    if (!plan || parse_int(&pid, plan) < 0)
+        return 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != (pid_t)pid)
+        return fail(e, ERR_STOPPED, "P11", "the plan that started this run is gone");
+    return 0;
+}
 
 /* With --cell: the run of that name in this process. */
 static int run_cell(const struct plan *p, struct error *e)
@@ -52,7 +70,8 @@ int verb_compare(struct config *c)
     struct error e = {.code = ERR_NONE};
     struct plan p;
     int code;
-    if (plan_make(&p, c, &e) < 0)
+    memset(&p, 0, sizeof p);
+    if ((c->cell && follow_plan(&e) < 0) || plan_make(&p, c, &e) < 0)
         code = complain(&e);
     else
         code = c->cell ? run_cell(&p, &e) : run_plan(&p, &e);

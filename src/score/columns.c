@@ -15,7 +15,7 @@
 #include "score/letters.h"
 #include "score/sheet_int.h"
 
-enum { MARGIN = 14, GAP = 6, HEAD = 34, NAMES = 30, MAX_WIDTH = 3200, WIDE = 232, NARROW = 140 };
+enum { MARGIN = 14, GAP = 6, HEAD = 34, NAMES = 42, MAX_WIDTH = 3200, WIDE = 232, NARROW = 140 };
 
 /* The slice along an axis with most voxels of the truth; the middle one if there are none. */
 static int64_t fullest_slice(const struct columns *c, int axis, struct error *e)
@@ -34,13 +34,13 @@ static int64_t fullest_slice(const struct columns *c, int axis, struct error *e)
     return best;
 }
 
-/* Cut to the width of a pane. */
+/* Large if that fits into a pane, for pages that show half the size; else small and cut to the width. */
 static void put_name(struct picture *out, const struct scene *s, int x, int y, const uint8_t rgb[3],
                      const char *name)
 {
     char text[64];
     snprintf(text, sizeof text, "%.*s", s->pane / LETTER_WIDTH < 60 ? s->pane / LETTER_WIDTH : 60, name);
-    letters_draw(out, x, y, 1, rgb, text);
+    letters_draw(out, x, y, letters_width(text, 2) <= s->pane ? 2 : 1, rgb, text);
 }
 
 static int draw_panes(struct picture *out, struct scene *s, const struct columns *c, struct error *e)
@@ -89,7 +89,7 @@ int picture_draw_columns(struct picture *out, const struct columns *c, struct er
     for (int k = 0; k < c->n; k++) {
         put_name(out, &s, MARGIN + (k + 1) * (pane + GAP), HEAD, sheet_ink, c->names[k]);
         if (c->notes)
-            put_name(out, &s, MARGIN + (k + 1) * (pane + GAP), HEAD + 12, sheet_faint, c->notes[k]);
+            put_name(out, &s, MARGIN + (k + 1) * (pane + GAP), HEAD + 20, sheet_faint, c->notes[k]);
     }
     if (draw_panes(out, &s, c, e) < 0) {
         picture_free(out);
