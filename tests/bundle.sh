@@ -46,6 +46,7 @@ work_through() { # work_through FOLDER COMMAND...: everything that needs a libra
     "$@" predict "$in/run" -i "$in/set/images" -o "$in/masks" --device cpu --quiet
     "$@" eval "$in/set/labels" "$in/masks" --csv "$in/scores.csv" --pictures "$in/pictures" --quiet
     "$@" report "$in/run" -o "$in/report.html" --quiet
+    "$@" compare "$in/set" -o "$in/cmp" --methods supervised --filters 2 --patch 16 --steps 2 --device cpu --quiet
     "$@" phantom "$in/h5" --layout h5 --cases 1 --test 0 --size 24 --quiet
     "$@" convert "$in/h5/phantom_0001/mri_norm2.h5" "$in/from_h5.nii.gz" --quiet
     "$@" phantom "$in/ct" --layout pancreas --cases 1 --test 0 --size 24 --quiet
@@ -57,7 +58,7 @@ for helper in falx-limit falx-hdf5 dcm2niix; do grep -q "$helper  *$at/a b:c/lib
 mkdir "$work/here"
 work_through "$work/here" "$falx" >"$work/log"
 work_through "$at/there" inside "$at/link" >"$work/log"
-for made in masks pictures scores.csv from_h5.nii.gz from_dicom.nii.gz run/model.safetensors; do
+for made in masks pictures scores.csv cmp/results.md cmp/cases.csv cmp/pictures from_h5.nii.gz from_dicom.nii.gz run/model.safetensors; do
     diff -r "$work/here/$made" "$place/there/$made"
 done
 [ "$(find "$place/there/masks" -name '*.nii.gz' | wc -l)" -ge 4 ] && [ -s "$place/there/report.html" ]

@@ -241,6 +241,20 @@ static void test_no_memory(void **state)
     }
 }
 
+/* The path leads to the file that is running. */
+static void test_self_is_found(void **state)
+{
+    (void)state;
+    struct error e = {ERR_NONE, "", ""};
+    struct stat mine, found;
+    char *path = NULL;
+    assert_int_equal(child_find_self(&path, &e), 0);
+    assert_int_equal(stat("/proc/self/exe", &mine), 0);
+    assert_int_equal(stat(path, &found), 0);
+    assert_true(mine.st_ino == found.st_ino && mine.st_dev == found.st_dev);
+    mem_free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_too_much_output),   cmocka_unit_test(test_other_limits),
         cmocka_unit_test(test_surroundings),      cmocka_unit_test(test_kill_at_once),
         cmocka_unit_test(test_helpers_are_found), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_self_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
