@@ -235,6 +235,43 @@ static void units_must_agree(void **state)
     scene_done(&s);
 }
 
+/* Every allocation on the way fails once: an error, nothing lost, nothing written half. */
+static int all_of_it(struct scene *s, struct compare_run *extra)
+{
+    struct html h = {0};
+    char *text = NULL;
+    int result = compare_run_read(extra, "r10.json", &e) < 0 || compare_summarise(&s->c, &e) < 0 ||
+                         compare_write_tables(&s->c, ".", &e) < 0 || compare_page(&h, &s->c, NULL, &e) < 0 ||
+                         html_take(&text, NULL, &h, &e) < 0
+                     ? -1 : 0;
+    html_drop(&h);
+    mem_free(text);
+    compare_run_free(extra);
+    compare_done(&s->c);
+    s->c.first = NULL;
+    s->c.unit[0] = '\0';
+    return result;
+}
+
+static void no_memory(void **state)
+{
+    struct scene s;
+    struct compare_run extra = {0};
+    int64_t n = 0;
+    (void)state;
+    make_scene(&s, "supervised");
+    for (int done = 0; !done; n++) {
+        memset(&e, 0, sizeof e);
+        mem_fail_at(n, 0);
+        done = all_of_it(&s, &extra) == 0;
+        mem_fail_at(-1, 0);
+        assert_true(done || e.code == ERR_MEMORY);
+        memset(&extra, 0, sizeof extra);
+    }
+    assert_true(n > 100);
+    scene_done(&s);
+}
+
 static void published_numbers(void **state)
 {
     (void)state;
@@ -252,7 +289,7 @@ int main(void)
         cmocka_unit_test(tables_are_right), cmocka_unit_test(names_do_not_escape),
         cmocka_unit_test(missing_and_failed), cmocka_unit_test(charts_are_drawn),
         cmocka_unit_test(broken_results), cmocka_unit_test(units_must_agree),
-        cmocka_unit_test(published_numbers),
+        cmocka_unit_test(published_numbers), cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }
