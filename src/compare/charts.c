@@ -142,6 +142,12 @@ static int draw_curves(struct html *h, const struct comparison *c, int64_t label
     return n > 0;
 }
 
+static const char *two_digits(char out[24], double v)
+{
+    snprintf(out, 24, isfinite(v) ? "%.2f" : "–", v);
+    return out;
+}
+
 /* Chart i: the i-th line of the methods' table whose runs told their ambiguity. */
 static int draw_uncertainty(struct html *h, const struct comparison *c, int i, int alone, struct error *e)
 {
@@ -163,9 +169,9 @@ static int draw_uncertainty(struct html *h, const struct comparison *c, int i, i
         dice[k] = line->cases[k][0];
     int result = statistics_spearman(&rank, line->ambiguity, dice, c->n_cases, e);
     double linear = statistics_pearson(line->ambiguity, dice, c->n_cases);
-    snprintf(title, sizeof title,
-             "%.60s, %lld labelled: uncertainty and Dice, correlation %.2f, of ranks %.2f", line->title,
-             (long long)line->labeled, linear, rank);
+    char a[24], b[24];
+    snprintf(title, sizeof title, "%.60s, %lld labelled: uncertainty and Dice, correlation %s, of ranks %s",
+             line->title, (long long)line->labeled, two_digits(a, linear), two_digits(b, rank));
     struct svg_scatter s = {.title = title, .x_name = "ambiguity of the case", .y_name = "Dice",
                             .names = (const char *const *)c->cases, .x = line->ambiguity, .y = dice,
                             .n = c->n_cases, .alone = alone};
@@ -198,9 +204,9 @@ static int draw_features(struct html *h, const struct comparison *c, int i, int 
     const struct compare_features *f = &r->features;
     for (int k = 0; k < f->n; k++)
         highest = f->class[k] > highest ? f->class[k] : highest;
-    snprintf(title, sizeof title, "%.60s, %lld labelled: features near the boundary, classes apart %.2f",
-             line->title, (long long)line->labeled, f->apart);
-    char axis[60];
+    char axis[60], number[24];
+    snprintf(title, sizeof title, "%.60s, %lld labelled: features near the boundary, classes apart %s",
+             line->title, (long long)line->labeled, two_digits(number, f->apart));
     snprintf(axis, sizeof axis, "first of two axes that hold %.0f %% of the variance", 100 * f->explained);
     struct svg_scatter s = {.title = title, .x_name = axis, .y_name = "second axis", .colour = f->class,
                             .kinds = classes, .n_kinds = highest < SVG_COLOURS ? highest + 1 : SVG_COLOURS,
