@@ -27,7 +27,6 @@ struct job {
     pid_t pid;       /* 0: free */
     int cell;
     int tries;
-    int64_t steps;   /* done, as last read from its log */
 };
 
 struct queue {
@@ -109,7 +108,6 @@ static int start(struct queue *q, struct job *j, struct error *e)
         argv[n++] = c->args[0];
         int err = spawn(&j->pid, q->self, argv, log);
         result = err ? fail_errno(e, err, "cannot start a run") : 0;
-        j->steps = 0;
     }
     mem_free(argv);
     mem_free(log);
@@ -165,17 +163,28 @@ static int64_t steps_of(const struct plan_cell *cell)
     return known && done >= 0 && before + done <= cell->steps ? before + done : 0;
 }
 
+/* "3 of 12 runs done, aua-L13-s1337 and 1 more  4200/36000  11%  9.8/s  ETA ..." */
 static void show_progress(struct queue *q)
 {
+    const char *first = NULL;
+    char label[160], more[24] = "";
     int64_t running = 0;
+    int n = 0;
     if (bench_now() - q->looked < 0.5)
         return;
     q->looked = bench_now();
     for (int i = 0; i < q->n_jobs; i++)
         if (q->jobs[i].pid) {
-            q->jobs[i].steps = steps_of(&q->p->cells[q->jobs[i].cell]);
-            running += q->jobs[i].steps;
+            const struct plan_cell *cell = &q->p->cells[q->jobs[i].cell];
+            running += steps_of(cell);
+            first = first ? first : cell->name;
+            n++;
         }
+    if (n > 1)
+        snprintf(more, sizeof more, " and %d more", n - 1);
+    snprintf(label, sizeof label, "%d of %d runs done, %.40s%s", q->n_done, q->n_all, first ? first : "",
+             more);
+    progress_label(q->line, first ? label : "compare");
     progress_at(q->line, q->done + running);
 }
 
@@ -399,6 +408,7 @@ int compare_jobs(int *code, struct plan *p, struct error *e)
     stop_polling(1);
     q.line = progress_begin(p->c, "compare", q.total);
     result = run_queue(&q, e);
+    progress_label(q.line, "compare");
     progress_end(q.line);
     stop_polling(0);
 out:

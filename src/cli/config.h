@@ -161,6 +161,7 @@ struct report *console_report(const struct config *c);
 struct progress;
 struct progress *progress_begin(const struct config *c, const char *label, int64_t total);
 void progress_at(struct progress *p, int64_t done);
+void progress_label(struct progress *p, const char *label); /* what is being done now */
 void progress_end(struct progress *p);
 /* The line itself: "label  3/12  25%  1.5/s  ETA 0:06". Returns out. */
 char *progress_text(char *out, size_t cap, const char *label, int64_t done, int64_t total,

@@ -180,6 +180,15 @@ void progress_at(struct progress *p, int64_t done)
     pthread_mutex_unlock(&lock);
 }
 
+void progress_label(struct progress *p, const char *label)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&lock);
+    text_escape(p->label, sizeof p->label, label);
+    pthread_mutex_unlock(&lock);
+}
+
 /* A job long enough to have been shown leaves one final line. */
 void progress_end(struct progress *p)
 {
