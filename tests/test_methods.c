@@ -446,7 +446,8 @@ static void odd_batches_are_refused(void **state)
         int batch, labeled;
     } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}, {"ict", 2, 2}, {"ict", 5, 2},
                {"dtc", 2, 2}, {"dan", 3, 3}, {"sassnet", 2, 2}, {"simcvd", 1, 1},
-               {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}};
+               {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}, {"aua", 2, 2}, {"copy-paste", 2, 2},
+               {"copy-paste", 4, 3}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         struct error e;

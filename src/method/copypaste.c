@@ -44,9 +44,9 @@ static int copypaste_begin(struct trainer *t, struct error *e)
     const struct settings *s = t->set;
     struct net_definition def = part_definition(t);
     int n = t->n_labeled;
-    if (t->n_unlabeled != 0 && t->n_unlabeled != n)
-        return fail(e, ERR_CONFIG, "C03", "--labeled-batch %d of %d: copy-paste needs one half", n,
-                    n + t->n_unlabeled);
+    if (s->batch != 2 * s->labeled_batch) /* also in the phase that sees labels alone */
+        return fail(e, ERR_CONFIG, "C03", "--labeled-batch %lld of %lld: copy-paste needs one half",
+                    (long long)s->labeled_batch, (long long)s->batch);
     if (!trainer_model(t, "student", &def, n, NET_TRAINING, 1, e) ||
         !trainer_model(t, "teacher", &def, n, NET_FORWARD_ONLY, 0, e))
         return -1;
