@@ -128,8 +128,9 @@ const struct option_row options[] = {
     /* A preset is a config file inside the program (presets.c): weaker than --config and flags. */
     {.name = "preset", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(train_preset),
      .verbs = TRAIN,
-     .choices = "auto|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
-     .help = "a named set of values; paper-NAME repeats a published setting, auto is our recipe"},
+     .choices = "auto|la|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
+     .help = "a named set of values; paper-NAME repeats a published setting, auto and la are "
+             "our recipes"},
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
      .verbs = TRAIN_ONLY, .value = "aua",
      .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet|simcvd"
