@@ -149,7 +149,7 @@ const char *const net_logits[NET_BRANCHES] = {"logits", "logits2", "logits3", "l
 static void branch(struct builder *b, const struct net_definition *self, const struct encoded *e,
                    enum up_by by, int k)
 {
-    char prefix[16] = "", head[32];
+    char prefix[24] = "", head[40];
     struct decoded d = {.by = by, .prefix = prefix, .drop = {0, 0, 0, 0.5f}};
     if (k > 0)
         snprintf(prefix, sizeof prefix, "decoder%d.", k + 1);
