@@ -194,7 +194,7 @@ static void check_classes(int classes)
         drop(all[i]);
 }
 
-static void check_heads(int classes)
+static void check_twin(int classes)
 {
     int64_t n = voxels, count = n * (classes - 1);
     char more[32];
@@ -620,7 +620,7 @@ int main(int argc, char **argv)
     }
     check_square_sum();
     for (int classes = 2; classes <= 14; classes += classes == 2 ? 1 : classes == 3 ? 2 : 9)
-        check_classes(classes), check_heads(classes);
+        check_classes(classes), check_twin(classes);
     check_branches(2), check_branches(3), check_branches(14);
     for (int how = K_NEAREST; how <= K_CENTRED; how++)
         check_resize(how, 40, 1), check_resize(how, 2, 3);

@@ -141,7 +141,7 @@ void ask_entropy(struct loss_scratch *s, const struct tensor *logits, double wei
 double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
                     const struct tensor *dlogits);
 
-/* ---- signed distances (loss_heads.c) ----------------------------------------------------------- */
+/* ---- signed distances (loss_twin.c) ----------------------------------------------------------- */
 /* raw (n,d,h,w,classes - 1) F32: tanh of it is the distance map of a foreground class, negative inside.
  * Mean of (tanh(raw) - target)^2. */
 void ask_distance(struct loss_scratch *s, const struct tensor *raw, const struct tensor *target,

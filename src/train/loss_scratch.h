@@ -41,7 +41,7 @@ struct open_loss {
 };
 
 /* Losses of a head that predicts distances. */
-struct heads_loss {
+struct twin_loss {
     struct tensor raw, draw, logits, dlogits;
     const float *target;           /* distances */
     double weight;
@@ -72,7 +72,7 @@ struct pending {
         struct likelihood likelihood;
         struct ged ged;
         struct open_loss open;
-        struct heads_loss heads;
+        struct twin_loss twin;
         struct branch_loss branches;
         struct rows_value rows;
         struct pairs_value pairs;

@@ -1,4 +1,4 @@
-/* Made by tools/golden_heads.py with PyTorch 1.13.0a0: do not edit. */
+/* Made by tools/golden_twin.py with PyTorch 1.13.0a0: do not edit. */
 static const struct golden_note golden_notes_dan_two[] = {
     {0, 0, "loss", 1.53998452}, {0, 0, "supervised", 0.881460968}, {0, 0, "ce", 1.1096242}, {0, 0,
     "dice", 0.653297738}, {0, 0, "weight", 1.01069205}, {0, 0, "gradient", 1.12205417}, {0, 0,

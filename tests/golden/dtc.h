@@ -1,4 +1,4 @@
-/* Made by tools/golden_heads.py with PyTorch 1.13.0a0: do not edit. */
+/* Made by tools/golden_twin.py with PyTorch 1.13.0a0: do not edit. */
 static const struct golden_note golden_notes_dtc_two[] = {
     {0, 0, "loss", 1.06822339}, {0, 0, "supervised", 0.976291762}, {0, 0, "ce", 0.759122941}, {0, 0,
     "dice", 0.959349518}, {0, 0, "distance", 0.0564741468}, {0, 0, "weight", 0.33689735}, {0, 0,

@@ -1,4 +1,4 @@
-/* Made by tools/golden_heads.py with PyTorch 1.13.0a0: do not edit. */
+/* Made by tools/golden_twin.py with PyTorch 1.13.0a0: do not edit. */
 static const struct golden_note golden_notes_sassnet_two[] = {
     {0, 0, "loss", 1.62899934}, {0, 0, "supervised", 0.940712816}, {0, 0, "ce", 0.766490663}, {0, 0,
     "dice", 0.863704141}, {0, 0, "distance", 0.256695582}, {0, 0, "weight", 1.01069205}, {0, 0,

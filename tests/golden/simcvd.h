@@ -1,4 +1,4 @@
-/* Made by tools/golden_heads.py with PyTorch 1.13.0a0: do not edit. */
+/* Made by tools/golden_twin.py with PyTorch 1.13.0a0: do not edit. */
 static const struct golden_note golden_notes_simcvd_two[] = {
     {0, 0, "loss", 28.9939253}, {0, 0, "supervised", 0.858196652}, {0, 0, "ce", 0.600026506}, {0, 0,
     "dice", 0.92545974}, {0, 0, "distance", 0.954535288}, {0, 0, "agreement", 27.8380824}, {0, 0,

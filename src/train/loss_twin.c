@@ -1,4 +1,4 @@
-/* loss_heads.c - losses of a head that predicts signed distances, t = tanh(raw).
+/* loss_twin.c - losses of a head that predicts signed distances, t = tanh(raw).
  *
  *     distance = mean (t - target)^2
  *     dual     = mean (m - p)^2,  m = sigma(-1500 t), p = softmax(logits), over foreground classes
@@ -10,7 +10,7 @@
 
 static void distance_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
 {
-    const struct heads_loss *l = &p->of.heads;
+    const struct twin_loss *l = &p->of.twin;
     double count = (double)tensor_count(&l->raw);
     *p->value = sums[0] / count;
     if (l->draw.data && l->weight != 0)
@@ -24,9 +24,9 @@ void ask_distance(struct loss_scratch *s, const struct tensor *raw, const struct
     CHECK(raw->c == s->classes - 1 && tensor_count(target) == tensor_count(raw));
     struct pending *p = loss_ask(s, 1, value);
     p->settle = distance_settle;
-    p->of.heads = (struct heads_loss){.raw = *raw, .target = target->data, .weight = weight};
+    p->of.twin = (struct twin_loss){.raw = *raw, .target = target->data, .weight = weight};
     if (draw)
-        p->of.heads.draw = *draw;
+        p->of.twin.draw = *draw;
     SUM(s->dev, distance, tensor_count(raw), 1, s->found + p->first, .raw = raw->data,
         .target = target->data);
 }
@@ -46,7 +46,7 @@ void distances_grad(struct device *dev, const struct tensor *draw, const struct 
 
 static void dual_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
 {
-    const struct heads_loss *l = &p->of.heads;
+    const struct twin_loss *l = &p->of.twin;
     double count = (double)tensor_count(&l->raw);
     *p->value = sums[0] / count;
     if (l->draw.data && l->weight != 0)
@@ -61,10 +61,10 @@ void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct 
     CHECK(logits->c == s->classes && raw->c == s->classes - 1 && tensor_voxels(raw) == tensor_voxels(logits));
     struct pending *p = loss_ask(s, 1, value);
     p->settle = dual_settle;
-    p->of.heads = (struct heads_loss){.raw = *raw, .logits = *logits, .weight = weight};
+    p->of.twin = (struct twin_loss){.raw = *raw, .logits = *logits, .weight = weight};
     if (draw) {
-        p->of.heads.draw = *draw;
-        p->of.heads.dlogits = *dlogits;
+        p->of.twin.draw = *draw;
+        p->of.twin.dlogits = *dlogits;
     }
     SUM(s->dev, dual, tensor_voxels(raw), 1, s->found + p->first, .logits = logits->data, .raw = raw->data,
         .classes = s->classes);

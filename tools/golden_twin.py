@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Golden files of the methods with a distance head or a critic: trainings in PyTorch, in double.
 
-    tools/golden_heads.py dtc > tests/golden/dtc.h
+    tools/golden_twin.py dtc > tests/golden/dtc.h
 
 Batches, trunk, losses of labels and the loop are those of golden_aua.py, see there. Distance maps are SciPy's
 and made from their definition, not from the C code.
@@ -231,7 +231,7 @@ class Run(base.Run):
 def main():
     torch.set_num_threads(1)
     method, made = sys.argv[1], {}
-    print("/* Made by tools/golden_heads.py with PyTorch %s: do not edit. */" % torch.__version__.split("+")[0])
+    print("/* Made by tools/golden_twin.py with PyTorch %s: do not edit. */" % torch.__version__.split("+")[0])
     for name, (scene, change) in RUNS[method].items():
         s = dict(base.BASE, **change)
         run = Run(scene, s)

@@ -1,4 +1,4 @@
-/* test_heads.c - networks with a head for signed distances: the maps of labels, the losses, the network.
+/* test_twin.c - networks with a head for signed distances: the maps of labels, the losses, the network.
  * Oracles: brute force over all pairs of voxels, central differences of naive loops in double.
  */
 #include <math.h>
@@ -104,14 +104,14 @@ static void test_cube(void **state)
 
 enum { ITEMS = 2, POINTS = 45 };
 
-struct heads {
+struct twin {
     struct tensor z, dz, raw, draw, target;
     double *logits, *distance; /* what the naive loops read */
     struct loss_scratch *scratch;
     int classes;
 };
 
-static double naive_loss(const struct heads *h, int dual)
+static double naive_loss(const struct twin *h, int dual)
 {
     int C = h->classes, n = ITEMS * POINTS;
     double value = 0, p[16];
@@ -126,7 +126,7 @@ static double naive_loss(const struct heads *h, int dual)
     return value;
 }
 
-static double run_loss(struct heads *h, int dual, double weight)
+static double run_loss(struct twin *h, int dual, double weight)
 {
     double value;
     memset(h->dz.data, 0, (size_t)tensor_count(&h->dz) * sizeof(float));
@@ -140,7 +140,7 @@ static double run_loss(struct heads *h, int dual, double weight)
 }
 
 /* relative: of the largest slope. Float sees the steep step only so well. */
-static void check_slopes(struct heads *h, double *x, const struct tensor *grad, int dual, double relative)
+static void check_slopes(struct twin *h, double *x, const struct tensor *grad, int dual, double relative)
 {
     const double step = 1e-6;
     double largest = 0, worst = 0;
@@ -171,7 +171,7 @@ static void test_losses(void **state)
 {
     (void)state;
     for (int classes = 2; classes <= 4; classes++) {
-        struct heads h = {.classes = classes};
+        struct twin h = {.classes = classes};
         struct loss_options o = {.classes = classes};
         struct error e;
         struct tensor *all[] = {&h.z, &h.dz, &h.raw, &h.draw, &h.target};

@@ -1,12 +1,12 @@
-/* kernels_heads.h - voxel loops of networks with a second head, whose tanh is a signed distance: negative
+/* kernels_twin.h - voxel loops of networks with a second head, whose tanh is a signed distance: negative
  * inside of an object, one map for every class but background. Part of kernels.h; see there for the form of
  * a body.
  *
  *     logits of the foreground (v, c - 1) --widen--> those of all classes, the first 0 --> softmax
  *     raw distance (v, c - 1) --tanh--> t --> smooth step sigma(-1500 t): 1 inside, 0 outside
  */
-#ifndef FALX_KERNELS_HEADS_H
-#define FALX_KERNELS_HEADS_H
+#ifndef FALX_KERNELS_TWIN_H
+#define FALX_KERNELS_TWIN_H
 
 #include "device/kernels_loss.h"
 
@@ -185,8 +185,8 @@ KERNEL void k_dual_grad_range(const struct k_dual_grad *k, int64_t i0, int64_t i
     }
 }
 
-#define KERNELS_HEADS(X) X(widen) X(narrow) X(softmax_grad) X(tanh_map) X(tanh_grad) X(distance_grad) \
+#define KERNELS_TWIN(X) X(widen) X(narrow) X(softmax_grad) X(tanh_map) X(tanh_grad) X(distance_grad) \
     X(dual_grad)
-#define REDUCES_HEADS(X) X(distance) X(dual)
+#define REDUCES_TWIN(X) X(distance) X(dual)
 
 #endif
