@@ -28,6 +28,7 @@
 
 #include "device/kernels_branch.h"
 #include "device/kernels_contrast.h"
+#include "device/kernels_gauss.h"
 #include "device/kernels_layer.h"
 #include "device/kernels_loss.h"
 #include "device/kernels_mix.h"
@@ -39,10 +40,10 @@
 #include "device/kernels_strided.h"
 #include "device/kernels_twin.h"
 
-#define KERNELS(X) KERNELS_LOSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_NORM(X) \
+#define KERNELS(X) KERNELS_LOSS(X) KERNELS_GAUSS(X) KERNELS_CONTRAST(X) KERNELS_MIX(X) KERNELS_NORM(X) \
     KERNELS_BRANCH(X) KERNELS_TWIN(X) KERNELS_LAYER(X) KERNELS_OPTIM(X) KERNELS_PATCH(X) \
     KERNELS_PREDICT(X) KERNELS_STRIDED(X) KERNELS_PAIRS(X)
-#define REDUCES(X) REDUCES_LOSS(X) REDUCES_CONTRAST(X) REDUCES_TWIN(X) REDUCES_BRANCH(X) \
+#define REDUCES(X) REDUCES_LOSS(X) REDUCES_GAUSS(X) REDUCES_CONTRAST(X) REDUCES_TWIN(X) REDUCES_BRANCH(X) \
     REDUCES_OPTIM(X) REDUCES_PAIRS(X)
 
 #define KERNEL_ID_(name) KERNEL_##name,

@@ -9,7 +9,7 @@
 #ifndef FALX_KERNELS_PREDICT_H
 #define FALX_KERNELS_PREDICT_H
 
-#include "device/kernels_loss.h"
+#include "device/kernels_gauss.h"
 
 /* One window of a scan; zeros outside of it. */
 struct k_window_cut {

@@ -4,7 +4,7 @@
  *     mean, diag, factor --+-- draw samples --> sums by item --> host: value, coefficients
  *     random numbers ------+-- draw them again ----------------> gradients of mean, diag, factor
  *
- * Samples come in antithetic pairs (kernels_loss.h) and are drawn again in the second pass: memory
+ * Samples come in antithetic pairs (kernels_gauss.h) and are drawn again in the second pass: memory
  * does not grow with their number.
  *
  * Likelihood of item b:  l(s) = sum over voxels of ln softmax(sample s)(label);
