@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "device/cuda/cuda.h"
+#include "device/kernels.h"
 #include "test.h"
 
 enum { FAKE_MEMORY = 2, FAKE_OLD = 35, FAKE_NO_GPU = 100, FAKE_LOST = 700, FAKE_HANG = 702 };
@@ -260,6 +261,7 @@ static int fake_reduce(struct cuda_context *c, int reduction, const void *args, 
 
 static const struct cuda_driver fake_driver = {
     .version = CUDA_DRIVER_VERSION,
+    .kernels = KERNELS_FORM,
     .text = fake_text,
     .count = fake_count,
     .open = fake_open,

@@ -100,6 +100,9 @@ static void test_refusals(void **state)
     assert_int_equal(fake.closed, 1);
     other.version++;
     assert_refused(cuda_open_driver(&dev, &other, &o, &e), e, ERR_DEVICE, "G02");
+    other.version--;
+    other.kernels++; /* built with other loops */
+    assert_refused(cuda_open_driver(&dev, &other, &o, &e), e, ERR_DEVICE, "G02");
     for (int code = 0; code < 2; code++) {
         fake_reset();
         fake.fail_at = 0;

@@ -51,6 +51,12 @@
 enum kernel_id { KERNELS(KERNEL_ID_) N_KERNELS };
 enum reduce_id { REDUCES(REDUCE_ID_) N_REDUCES };
 
+/* Changes with the lists, their order and the arguments of their loops: by it a program knows whether a
+ * library that was built at another time takes the same numbers for the same loops. */
+#define KERNEL_FORM_(name) +(KERNEL_##name + 1) * (int)sizeof(struct k_##name)
+#define REDUCE_FORM_(name) +(REDUCE_##name + 1) * (int)sizeof(struct r_##name)
+enum { KERNELS_FORM = 0 KERNELS(KERNEL_FORM_) REDUCES(REDUCE_FORM_) };
+
 /* Indices summed in float: a lane sees 512 / 16 = 32 of them, rounding below 32 * 2^-24. */
 enum { REDUCE_RUN = 512 };
 

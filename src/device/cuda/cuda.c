@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/kernels.h"
+
 /* Codes of CUDA that have a meaning of their own here. */
 enum { CODE_MEMORY = 2, CODE_OLD_DRIVER = 35, CODE_NO_GPU = 100, CODE_TIMEOUT = 702 };
 
@@ -428,10 +430,10 @@ int cuda_open_driver(struct device **out, const struct cuda_driver *d, const str
                      struct error *e)
 {
     *out = NULL;
-    if (d->version != CUDA_DRIVER_VERSION)
+    if (d->version != CUDA_DRIVER_VERSION || d->kernels != KERNELS_FORM)
         return fail(e, ERR_DEVICE, "G02",
-                    "libfalx_cuda.so has interface %d, this program %d; build both anew", d->version,
-                    CUDA_DRIVER_VERSION);
+                    "libfalx_cuda.so has interface %d.%d, this program %d.%d; build both anew", d->version,
+                    d->version == CUDA_DRIVER_VERSION ? d->kernels : 0, CUDA_DRIVER_VERSION, KERNELS_FORM);
     struct gpu *g = mem_alloc(e, 1, sizeof *g);
     if (!g)
         return -1;

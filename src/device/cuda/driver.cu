@@ -8,6 +8,7 @@
  * Calls come from the thread that opened the context, or any other as long as there is one GPU in use.
  */
 #include "device/cuda/context.cuh"
+#include "device/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,7 +221,7 @@ static int driver_open(struct cuda_context **out, int index, enum precision prec
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct cuda_driver table = {
-    CUDA_DRIVER_VERSION,
+    CUDA_DRIVER_VERSION, KERNELS_FORM,
     driver_text, driver_count, driver_open, driver_close,
     driver_alloc, driver_free, driver_upload, cuda_fetch, driver_copy, driver_zero, driver_sync,
     driver_upload_ahead, driver_arrive,

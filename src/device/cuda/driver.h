@@ -19,7 +19,7 @@
 #include "device/heads.h"
 #include "device/norm.h"
 
-enum { CUDA_DRIVER_VERSION = 3 }; /* of this table; the library and the program must agree */
+enum { CUDA_DRIVER_VERSION = 4 }; /* of this table; the library and the program must agree */
 
 struct cuda_facts {
     char name[96];
@@ -33,6 +33,7 @@ struct cuda_context; /* one GPU, one stream */
 
 struct cuda_driver {
     int version; /* CUDA_DRIVER_VERSION */
+    int kernels; /* KERNELS_FORM of kernels.h */
     const char *(*text)(int code);
     int (*count)(int *out);
     int (*open)(struct cuda_context **out, int index, enum precision precision, struct cuda_facts *facts);
