@@ -54,8 +54,10 @@ int heads_backward(struct net *n)
     struct heads h = heads_of(n);
     struct slot *to = &n->slots[net_input_slot(n, n->first_head)];
     int all = !to->written;
-    for (int i = 0; i < n->n_heads; i++)
-        all &= n->asked[n->graph.layers[n->first_head + i].output];
+    for (int i = 0; i < n->n_heads; i++) {
+        int output = n->graph.layers[n->first_head + i].output;
+        all &= n->asked[output] && !(n->rows.at && n->rows_output == output);
+    }
     if (!all)
         return 0;
     for (int i = 0; i < n->n_heads; i++) {

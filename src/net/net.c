@@ -5,7 +5,7 @@
  *                       -> sums, p, q, r (norm.c) -> convolution's backward: dx into the slot of
  * its input and dweight (first writer overwrites, later ones add), dbias added. The sums of a layer are
  * made by the one after it if that reads it: nobody else writes the slot between the two. Heads may be
- * run at once (heads.c)
+ * run at once (heads.c), and layers without weights are in resize.c and shake.c.
  *
  * A layer that no gradient reaches is left out, and its parameters stay untouched.
  */
@@ -315,8 +315,7 @@ void net_backward(struct net *n)
     CHECK(n->shape.use == NET_TRAINING);
     if (n->dev->error.code != ERR_NONE)
         return;
-    CHECK(
-        n->fresh); /* backward reuses the memory of what it has read: once for each forward pass */
+    CHECK(n->fresh); /* backward reuses the memory of what it has read: once for each forward pass */
     n->fresh = 0;
     n->sums_of = -1;
     narrow_grads(n);
@@ -373,9 +372,10 @@ struct tensor net_grad(struct net *n, const char *output)
 
 void net_grad_rows(struct net *n, const char *output, const struct net_rows *rows)
 {
-    CHECK(n->shape.use == NET_TRAINING && !n->rows.at);
+    int k = find_output(n, output);
+    CHECK(n->shape.use == NET_TRAINING && !n->rows.at && !n->graph.open[k]);
     n->rows = *rows;
-    n->rows_output = find_output(n, output);
+    n->rows_output = k;
 }
 
 struct tensor net_input_grad(const struct net *n)

@@ -4,6 +4,7 @@
  *                                                 plan.c: where each buffer lies
  *                                                 norm.c: tables scale, shift and p, q, r
  *                                                 resize.c, shake.c: layers without weights
+ *                                                 heads.c: the last layers at once, on a GPU
  *
  * Layers are convolutions, and operations that store something of their own (resize.c, shake.c). Everything
  * else a definition says (norm, relu, dropout, add) becomes the way a layer's stored output is read, its
@@ -19,7 +20,7 @@
 #include "net/net.h"
 
 enum {
-    NET_LAYERS = 128, /* a V-Net has 30, one with three decoders 66 */
+    NET_LAYERS = 128, /* a V-Net has 30, cct's with four decoders 87 */
     NET_VALUES = 4 * NET_LAYERS,
     NET_OUTPUTS = 8
 };
@@ -160,7 +161,8 @@ void resize_forward(struct net *n, int layer, const struct conv_source *in);
 void resize_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
 /* heads.c. Which layers are heads that the device runs at once; running them. backward: 0 if it was not
- * possible this time, since a gradient is missing or there is one already at what they read. */
+ * possible this time, since a gradient is missing, or at few voxels, or there is one already at what they
+ * read. */
 void heads_find(struct net *n);
 void heads_forward(struct net *n);
 int heads_backward(struct net *n);

@@ -44,7 +44,8 @@ struct params {
     unsigned char *touched;  /* (n_trainable) host: got a gradient since the last params_zero_grad;
                               * what is in grad of the others means nothing */
     int64_t batches;         /* training forward passes so far: PyTorch's num_batches_tracked */
-    uint64_t version;        /* raised by whoever changes weights; nets repack them when it moved */
+    uint64_t version;        /* raised by whoever changes values, statistics included, other than by such a
+                              * pass; nets then pack weights and make tables of running statistics anew */
     struct packing *packing; /* borrowed from one of the nets, or NULL: packed by params_map() */
 };
 

@@ -55,7 +55,7 @@ void strided_free(struct strided *s); /* NULL is fine */
 struct tensor strided_forward(struct strided *s, const struct tensor *map, const struct tensor *image,
                               const struct net_pass *pass);
 struct tensor strided_grad(struct strided *s); /* of that, zeros; asked for once */
-/* Adds the parameters' gradients (STRIDED_WEIGHTS), or leaves that of the map in dmap (STRIDED_MAP). */
+/* Adds the parameters' gradients (STRIDED_WEIGHTS), leaves that of the map in dmap (STRIDED_MAP), or both. */
 enum { STRIDED_WEIGHTS = 1, STRIDED_MAP = 2 };
 void strided_backward(struct strided *s, int what, const struct tensor *dmap);
 
