@@ -5,6 +5,8 @@
 
 #include "method/parts.h"
 
+_Static_assert((int)LOSS_BRANCHES == (int)NET_BRANCHES, "networks have as many");
+
 int branches_begin(struct trainer *t, struct branches *b, const struct branches_shape *shape,
                    struct error *e)
 {

@@ -12,8 +12,7 @@
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
 extern const struct method method_dtc, method_dan, method_sassnet, method_simcvd;
-extern const struct method method_mc_net, method_mc_net_plus, method_urpc;
-extern const struct method method_cct;
+extern const struct method method_mc_net, method_mc_net_plus, method_urpc, method_cct;
 
 /* V-Net with the run's channels, classes, filters and dropout. */
 struct net_definition part_definition(const struct trainer *t);

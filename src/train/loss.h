@@ -157,9 +157,10 @@ void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct 
 
 /* ---- between branches (loss_branches.c) ----------------------------------------------------------- */
 /* Outputs of one network over the same voxels, and gradients to add to; all of them get some. */
+enum { LOSS_BRANCHES = 4 };
 struct loss_branches {
-    int n;                               /* 2 to NET_BRANCHES */
-    struct tensor logits[4], dlogits[4];
+    int n;                               /* 2 to LOSS_BRANCHES */
+    struct tensor logits[LOSS_BRANCHES], dlogits[LOSS_BRANCHES];
 };
 /* share * sum of mean (p_i - q_j)^2 over i < askers and all j but i, q = p^sharpness / sum p^sharpness. */
 struct mutual {

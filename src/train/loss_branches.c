@@ -15,6 +15,8 @@
  */
 #include "train/loss_scratch.h"
 
+_Static_assert((int)LOSS_BRANCHES == (int)K_BRANCHES, "the kernels read as many");
+
 /* Checks that the branches fit each other and what the kernels can take. */
 static struct k_branches branches_of(const struct loss_scratch *s, const struct loss_branches *b)
 {

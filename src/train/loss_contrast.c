@@ -160,7 +160,7 @@ static void contrast_settle(struct loss_scratch *s, const struct pending *p, con
 {
     double anchors = k_anchors(sums, s->classes), sum = sums[s->classes * K_ORDER_1];
     if (anchors > 0)
-        *p->value += sum * (p->of.pairs.mean ? 1 / anchors : 1);
+        *p->value += sum * (p->of.contrast.mean ? 1 / anchors : 1);
 }
 
 void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
@@ -175,12 +175,12 @@ void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, 
         return;
     struct pending *p = loss_ask(s, (size_t)n_sums, value);
     p->settle = contrast_settle;
-    p->of.pairs.mean = reduce != BCL_SUM;
+    p->of.contrast.mean = reduce != BCL_SUM;
     double *sums = s->found + p->first;
     dev->ops->zero(dev, s->rows, (size_t)count * CONTRAST_DIMS * sizeof *s->rows);
     RUN(dev, unit_rows, count, .rows = s->rows, .g = g, .count = count, .dims = dims,
         .official = official);
-    class_table(s, sums, label, count, p->of.pairs.mean, weight);
+    class_table(s, sums, label, count, p->of.contrast.mean, weight);
     RUN(dev, contrast_anchors, count, .anchor = s->anchor, .label = label, .table = s->table);
     struct contrast pairs = {count, t, s->rows, s->anchor, s->log_sum, s->pull, s->contrast};
     dev->ops->contrast(dev, &pairs);

@@ -50,7 +50,7 @@ void pairs_free(struct pairs *p)
 static void pairs_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
 {
     (void)s;
-    *p->value = sums[0] / p->of.rows.count;
+    *p->value = sums[0] / p->of.pairs.count;
 }
 
 void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const float *other,
@@ -70,6 +70,6 @@ void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const fl
             .own_is_anchor = !of, .scale = (float)(1 / tau), .weight = (float)(weight / p->count));
     struct pending *q = loss_ask(s, 1, value);
     q->settle = pairs_settle;
-    q->of.rows.count = p->count;
+    q->of.pairs.count = p->count;
     SUM(dev, total, p->count, 1, s->found + q->first, .x = p->loss);
 }

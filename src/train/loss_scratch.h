@@ -54,12 +54,14 @@ struct branch_loss {
     double weight;
 };
 
-struct rows_value {
+/* Rows that belong together: the gradient is made by asking. */
+struct pairs_loss {
     int count;                     /* anchors, that the value is the mean of */
 };
 
-struct pairs_value {
-    int mean;                  /* over anchors; 0: the sum */
+/* The contrast between classes, likewise. */
+struct contrast_loss {
+    int mean;                      /* over anchors; 0: the sum */
 };
 
 struct pending {
@@ -74,8 +76,8 @@ struct pending {
         struct open_loss open;
         struct twin_loss twin;
         struct branch_loss branches;
-        struct rows_value rows;
-        struct pairs_value pairs;
+        struct pairs_loss pairs;
+        struct contrast_loss contrast;
     } of;
 };
 enum { LOSS_PENDING = 16 };

@@ -40,7 +40,7 @@ struct settings {
     int64_t val_every;          /* steps between validations; 0 = only at the end */
 
     /* mean teacher family and AUA */
-    double consistency;         /* w_max: 0.1, dtc: 1, sassnet: 0.01; lambda_g of aua: 0.15 */
+    double consistency;         /* w_max, lambda_g of aua; the published ones are in struct method */
     double teacher_noise;       /* 0.1, clipped at twice that */
     int ramp;                   /* enum ramp_kind */
     int sup_dice;               /* 1: supervised term is the mean of MC likelihood and Dice */

@@ -60,9 +60,8 @@ int loops_usual_has_reduce(int reduction, const void *args);
 #define LOOPS_CLASS_MAPS(X)                                                                              \
     X(ce_dice_grad, classes) X(hard_label, classes) X(sample_nll_grad, g.classes) X(ged_grad, p.classes) \
     X(window_add, c) X(window_spread, g.classes) X(add_softmax, classes) X(mse_grad, classes) \
-    X(entropy_grad, classes) X(certain, classes) X(dual_grad, classes) \
-    X(softmax_grad, classes) X(mutual_grad, b.classes) \
-    X(pyramid_grad, b.classes)
+    X(entropy_grad, classes) X(certain, classes) X(dual_grad, classes) X(softmax_grad, classes) \
+    X(mutual_grad, b.classes) X(pyramid_grad, b.classes)
 #define LOOPS_CLASS_REDUCES(X)                                                                           \
     X(ce_dice, classes) X(sample_nll, g.classes) X(gram, p.classes) X(proto_loss, classes) \
     X(mse, classes) X(entropy, classes) X(dual, classes) X(mutual, b.classes) X(pyramid, b.classes)
