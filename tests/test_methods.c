@@ -1,10 +1,10 @@
 /* test_methods.c - every method as a whole: the same training in PyTorch, and whether it learns.
  *
- * Golden runs: tools/golden_aua.py trains in PyTorch, in double, with the settings and cases that
- * tests/golden/aua.h names and falx's random numbers; here the real loop does it in float32. Every
- * term noted in every step must agree within 1e-4 (1 + |term|), and so must the prototypes at the
- * end; the norm of the gradient, too, but less closely. No step but the first of a phase may
- * allocate. FALX_TEST_MARGINS=1 in the environment prints the largest differences.
+ * Golden runs: tools/golden_aua.py, golden_twin.py and golden_branches.py train in PyTorch, in double, with
+ * the settings and cases that the tables of tests/golden name and falx's random numbers; here the real loop
+ * does it in float32. Every term noted in every step must agree within 1e-4 (1 + |term|), and so must the
+ * prototypes at the end; the norm of the gradient, too, but less closely. No step but the first of a phase
+ * may allocate. FALX_TEST_MARGINS=1 in the environment prints the largest differences.
  *
  * Learning: a bright ball in noise, a few dozen steps, and the Dice of the model that a run would
  * be judged by, on cases it never saw. Stopping: a run that was interrupted ends in the same bytes.
@@ -19,12 +19,12 @@
 #include "train/train.h"
 
 #include "golden/aua.h"
-#include "golden/dtc.h"
+#include "golden/cct.h"
 #include "golden/dan.h"
+#include "golden/dtc.h"
+#include "golden/mc_net.h"
 #include "golden/sassnet.h"
 #include "golden/simcvd.h"
-#include "golden/cct.h"
-#include "golden/mc_net.h"
 #include "golden/urpc.h"
 
 static const struct {
@@ -33,12 +33,12 @@ static const struct {
 } golden_tables[] = {
 #define TABLE(runs) {runs, sizeof runs / sizeof runs[0]}
     TABLE(golden_runs),
-    TABLE(golden_dtc),
-    TABLE(golden_dan),
-    TABLE(golden_sassnet),
-    TABLE(golden_simcvd),
     TABLE(golden_runs_cct),
+    TABLE(golden_runs_dan),
+    TABLE(golden_runs_dtc),
     TABLE(golden_runs_mc_net),
+    TABLE(golden_runs_sassnet),
+    TABLE(golden_runs_simcvd),
     TABLE(golden_runs_urpc),
 };
 

@@ -160,7 +160,6 @@ class BranchRun(Run):
 
         self.train(McNet(self.s, self.scene, "student"), label_loss, self.s["dice_share"], mutual, 1)
 
-
     def cct(self):
         def others(z):
             p = [torch.softmax(x[self.L:], 1) for x in z]

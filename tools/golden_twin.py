@@ -238,7 +238,7 @@ def main():
         run.run(name)
         base.write_run(name, run)
         made[name] = (scene, s, run)
-    base.write_table(made, "golden_%s" % method)
+    base.write_table(made, "golden_runs_" + method)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ static const struct golden_note golden_notes_dan_three[] = {
     "gradient", 1.45691901}, {0, 9, "adversarial", 0.705563521}, {0, 9, "critic", 0.686482319}, {0,
     9, "critic_gradient", 0.305601881}
 };
-static const struct golden_run golden_dan[] = {
+static const struct golden_run golden_runs_dan[] = {
     {.name = "dan_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_dan_two, .n_notes = 90, .prototypes = NULL,
      .set = {.method = (char[]){"dan"}, .seed = 71, .steps = 10, .patch = {32, 32, 16}, .batch = 4,

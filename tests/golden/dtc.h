@@ -57,7 +57,7 @@ static const struct golden_note golden_notes_dtc_three[] = {
     0.957413246}, {0, 9, "distance", 0.623878985}, {0, 9, "weight", 1.90245885}, {0, 9, "gradient",
     6.85855847}, {0, 9, "consistency", 0.301283747}
 };
-static const struct golden_run golden_dtc[] = {
+static const struct golden_run golden_runs_dtc[] = {
     {.name = "dtc_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_dtc_two, .n_notes = 80, .prototypes = NULL,
      .set = {.method = (char[]){"dtc"}, .seed = 61, .steps = 10, .patch = {32, 32, 32}, .batch = 4,

@@ -75,7 +75,7 @@ static const struct golden_note golden_notes_sassnet_three[] = {
     "adversarial", 0.654944837}, {0, 9, "critic", 0.682939718}, {0, 9, "critic_gradient",
     0.268425383}
 };
-static const struct golden_run golden_sassnet[] = {
+static const struct golden_run golden_runs_sassnet[] = {
     {.name = "sassnet_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_sassnet_two, .n_notes = 100, .prototypes = NULL,
      .set = {.method = (char[]){"sassnet"}, .seed = 81, .steps = 10, .patch = {32, 32, 16}, .batch =

@@ -83,7 +83,7 @@ static const struct golden_note golden_notes_simcvd_three[] = {
     {0, 9, "distillation", 2.91046324}, {0, 9, "contrast", 4.56421708}, {0, 9, "weight",
     1.90245885}, {0, 9, "gradient", 25.6386711}
 };
-static const struct golden_run golden_simcvd[] = {
+static const struct golden_run golden_runs_simcvd[] = {
     {.name = "simcvd_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_simcvd_two, .n_notes = 110, .prototypes = NULL,
      .set = {.method = (char[]){"simcvd"}, .seed = 91, .steps = 10, .patch = {32, 32, 32}, .batch =
