@@ -113,7 +113,7 @@ static void update(struct trainer *t, struct model *m, double norm, double *rate
 {
     char name[sizeof t->notes[0].name] = "gradient";
     double own = ldexp(optim_rate(&m->optim->o, t->step, t->steps), -(int)t->own->at.rollbacks);
-    optim_step(m->optim, own, optim_clip(norm, t->set->clip));
+    optim_step(m->optim, own, optim_clip(norm, m->optim->o.clip));
     if (*rate > 0)
         snprintf(name, sizeof name, "%.12s_gradient", m->name);
     else
