@@ -70,12 +70,14 @@ printf 'phantom_0001\nphantom_0099\n' >list
 expect 2 'phantom_0099' "$falx" train set -o x6 $tiny --val list
 expect 2 '--budget' "$falx" train set -o x7 $tiny --budget 5x
 expect 2 '[C03]' "$falx" train set -o x8 --patch 20 --quiet
-expect 2 'mt needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method mt --labeled-batch 4
+for m in mt ua-mt entropy dtc dan sassnet simcvd mc-net mc-net-plus urpc cct aua; do
+    expect 2 "$m needs 1 or more unlabelled" "$falx" train set -o x8 $tiny --method $m --labeled-batch 4
+done
 expect 2 'ict needs 2, 4, ... unlabelled' "$falx" train set -o x8 $tiny --method ict --labeled-batch 3
-expect 2 'dtc needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method dtc --labeled-batch 4
-expect 2 'dan needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method dan --labeled-batch 4
-expect 2 'sassnet needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method sassnet --labeled-batch 4
-expect 2 'simcvd needs 1 or more unlabelled' "$falx" train set -o x8 $tiny --method simcvd --labeled-batch 4
+expect 2 'copy-paste needs one half' "$falx" train set -o x8 $tiny --method copy-paste --labeled-batch 3
+expect 2 'paste needs one half' "$falx" train set -o x8 $tiny --stage2-paste --labeled-batch 1
+expect 2 'stage2-cov' "$falx" train set -o x8 $tiny --stage2-paste --stage2-cov
+[ ! -e x8 ] || wrong 'settings that were refused left a folder'
 expect 4 '/proc/run' "$falx" train set -o /proc/run $tiny
 expect 5 'MiB' "$falx" train set -o x9 --patch 1024 --batch 64 --quiet
 mkdir locked && chmod 555 locked
@@ -230,7 +232,7 @@ else
     echo 'note: no DICOM folder (FALX_TEST_DATA) or no dcm2niix: not predicted'
 fi
 
-# ---- methods with other networks: trained, stopped and gone on with, predicted ------------------------------
+# ---- methods with other networks: trained by one thread and two, predicted ----------------------------------
 for m in dtc dan sassnet simcvd; do
     expect 0 done "$falx" train set -o m-$m $tiny --method $m -j 1
     expect 0 done "$falx" train set -o m2-$m $tiny --method $m -j 2

@@ -408,6 +408,8 @@ static int finish(struct config *c, struct error *e)
     if (c->n_args < v->min_args || c->n_args > v->max_args)
         return fail(e, ERR_CONFIG, "C01", "%s: %d given, expected %s; see falx %s --help", v->name,
                     c->n_args, *v->args ? v->args : "no argument", v->name);
+    if (c->verb == VERB_TRAIN && method && method->check)
+        return method->check(&c->set, e);
     return 0;
 }
 

@@ -90,10 +90,22 @@ void aua_gradients(struct gaussian *g, struct model *m, int first, int n, int se
     g->fresh = set;
 }
 
+static int aua_check(const struct settings *s, struct error *e)
+{
+    if (semi_check(s, e) < 0)
+        return -1;
+    if (!s->stage2_paste || s->stages == 1)
+        return 0;
+    if (s->stage2_cov)
+        return fail(e, ERR_CONFIG, "C03", "--stage2-cov needs patches of one scan, not --stage2-paste");
+    return paste_check(s, "--stage2-paste", e);
+}
+
 const struct method method_aua = {
     .name = "aua",
     .paper = "Wu, Zhuang, Zheng: arXiv 2111.10989",
     .consistency = 0.15,
+    .check = aua_check,
     .state_bytes = sizeof(struct aua),
     .done = aua_done,
     .phases = {

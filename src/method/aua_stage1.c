@@ -8,8 +8,6 @@ int stage1_begin(struct trainer *t, struct error *e)
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
     struct net_definition def = aua_definition(t);
-    if (semi_check(t, 1, e) < 0)
-        return -1;
     struct model *student = trainer_model(t, "student", &def, t->n_labeled + t->n_unlabeled,
                                           NET_TRAINING, 1, e);
     if (!student || !trainer_model(t, "teacher", &def, t->n_unlabeled, NET_FORWARD_ONLY, 0, e))

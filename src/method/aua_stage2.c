@@ -3,17 +3,6 @@
  */
 #include "method/aua.h"
 
-static int paste_begin(struct trainer *t, struct error *e)
-{
-    struct aua *a = t->method_state;
-    if (t->n_labeled != t->n_unlabeled)
-        return fail(e, ERR_CONFIG, "C03", "--labeled-batch %d of %d: --stage2-paste needs one half",
-                    t->n_labeled, t->n_labeled + t->n_unlabeled);
-    if (t->set->stage2_cov)
-        return fail(e, ERR_CONFIG, "C03", "--stage2-cov needs patches of one scan, not --stage2-paste");
-    return paste_alloc(t, &a->paste, t->n_labeled, e);
-}
-
 int stage2_begin(struct trainer *t, struct error *e)
 {
     struct aua *a = t->method_state;
@@ -24,7 +13,7 @@ int stage2_begin(struct trainer *t, struct error *e)
         return -1;
     int paste = t->set->stage2_paste, n = t->n_labeled + (paste ? 0 : t->n_unlabeled);
     struct model *m = trainer_model(t, "stage2", &def, n, NET_TRAINING, 1, e);
-    if (!m || (paste && paste_begin(t, e) < 0))
+    if (!m || (paste && paste_alloc(t, &a->paste, n, e) < 0))
         return -1;
     if (t->set->stage2_init == STAGE2_STAGE1 && t->step == 0)
         params_copy(m->params, first->params);

@@ -21,7 +21,7 @@ static int begin(struct trainer *t, struct error *e)
 {
     struct branches_shape shape = {.define = cct_define, .n = DECODERS, .share = 1.0 / DECODERS,
                                    .dice_share = t->set->dice_share, .dice_background = 1};
-    return semi_check(t, 1, e) < 0 ? -1 : branches_begin(t, t->method_state, &shape, e);
+    return branches_begin(t, t->method_state, &shape, e);
 }
 
 static void gradients(struct trainer *t)
@@ -39,6 +39,7 @@ const struct method method_cct = {
     .name = "cct",
     .paper = "Ouali, Hudelot, Tami: CVPR 2020",
     .consistency = 0.1,
+    .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = cct_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}}}},

@@ -31,6 +31,11 @@ static void copypaste_done(struct trainer *t)
     memset(p, 0, sizeof *p);
 }
 
+static int copypaste_check(const struct settings *s, struct error *e)
+{
+    return paste_check(s, "copy-paste", e);
+}
+
 static int make(struct trainer *t, struct tensor *x, enum value_type type, struct error *e)
 {
     if (!x->data)
@@ -44,9 +49,6 @@ static int copypaste_begin(struct trainer *t, struct error *e)
     const struct settings *s = t->set;
     struct net_definition def = part_definition(t);
     int n = t->n_labeled;
-    if (s->batch != 2 * s->labeled_batch) /* also in the phase that sees labels alone */
-        return fail(e, ERR_CONFIG, "C03", "--labeled-batch %lld of %lld: copy-paste needs one half",
-                    (long long)s->labeled_batch, (long long)s->batch);
     if (!trainer_model(t, "student", &def, n, NET_TRAINING, 1, e) ||
         !trainer_model(t, "teacher", &def, n, NET_FORWARD_ONLY, 0, e))
         return -1;
@@ -117,6 +119,7 @@ static void copypaste_after(struct trainer *t)
 const struct method method_copypaste = {
     .name = "copy-paste",
     .paper = "after Bai et al., CVPR 2023",
+    .check = copypaste_check,
     .state_bytes = sizeof(struct copypaste),
     .done = copypaste_done,
     .phases = {

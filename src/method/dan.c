@@ -24,7 +24,7 @@ static int begin(struct trainer *t, struct error *e)
 {
     struct dan *m = t->method_state;
     struct semi_shape shape = {.student = t->n_labeled + t->n_unlabeled, .dice_background = 1};
-    if (semi_check(t, 1, e) < 0 || semi_begin(t, &m->semi, &shape, e) < 0)
+    if (semi_begin(t, &m->semi, &shape, e) < 0)
         return -1;
     return adversary_begin(t, &m->adversary, t->store->n_classes, e);
 }
@@ -55,6 +55,7 @@ const struct method method_dan = {
     .name = "dan",
     .paper = "Zhang et al., MICCAI 2017",
     .consistency = 0.1,
+    .check = semi_check,
     .state_bytes = sizeof(struct dan),
     .done = dan_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin,

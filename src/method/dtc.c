@@ -16,7 +16,7 @@ static void dtc_done(struct trainer *t)
 static int begin(struct trainer *t, struct error *e)
 {
     struct semi_shape shape = {.student = t->n_labeled + t->n_unlabeled, .dice_alone = 1};
-    return semi_check(t, 1, e) < 0 ? -1 : twin_begin(t, t->method_state, &shape, 0.3, e);
+    return twin_begin(t, t->method_state, &shape, 0.3, e);
 }
 
 static void gradients(struct trainer *t)
@@ -32,6 +32,7 @@ const struct method method_dtc = {
     .name = "dtc",
     .paper = "Luo et al., AAAI 2021",
     .consistency = 1.0,
+    .check = semi_check,
     .state_bytes = sizeof(struct twin),
     .done = dtc_done,
     .phases = {{.name = "train", .share = 1.0, .batch = {.host_labels = 1}, .begin = begin,

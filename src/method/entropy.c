@@ -14,7 +14,7 @@ static void entropy_done(struct trainer *t)
 static int begin(struct trainer *t, struct error *e)
 {
     struct semi_shape shape = {.student = t->n_labeled + t->n_unlabeled, .dice_background = 1};
-    return semi_check(t, 1, e) < 0 ? -1 : semi_begin(t, t->method_state, &shape, e);
+    return semi_begin(t, t->method_state, &shape, e);
 }
 
 static void gradients(struct trainer *t)
@@ -30,6 +30,7 @@ const struct method method_entropy = {
     .name = "entropy",
     .paper = "Grandvalet, Bengio: NeurIPS 2004; Vu et al.: CVPR 2019",
     .consistency = 0.1,
+    .check = semi_check,
     .state_bytes = sizeof(struct semi),
     .done = entropy_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}}}},

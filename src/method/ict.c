@@ -34,7 +34,7 @@ static int begin(struct trainer *t, struct error *e)
     struct ict *m = t->method_state;
     int pairs = t->n_unlabeled / 2, n = t->n_labeled + pairs;
     struct semi_shape shape = {.student = n, .teacher = pairs, .dice_background = 1};
-    if (semi_check(t, 2, e) < 0 || semi_begin(t, &m->semi, &shape, e) < 0)
+    if (semi_begin(t, &m->semi, &shape, e) < 0)
         return -1;
     m->seen = part_like(&t->image, n, t->image.c, VALUE_F32);
     m->target = part_like(&t->image, pairs, t->store->n_classes, VALUE_F32);
@@ -95,6 +95,7 @@ const struct method method_ict = {
     .name = "ict",
     .paper = "Verma et al., IJCAI 2019",
     .consistency = 0.1,
+    .check = semi_check_pairs,
     .state_bytes = sizeof(struct ict),
     .done = ict_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}},

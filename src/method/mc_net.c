@@ -22,7 +22,7 @@ static int begin(struct trainer *t, int decoders, struct error *e)
     struct branches_shape shape = {.n = decoders, .share = t->set->dice_share, .dice_share = 1.0,
                                    .dice_linear = 1};
     shape.define = decoders == 2 ? mcnet_define : mcnet_plus_define;
-    return semi_check(t, 1, e) < 0 ? -1 : branches_begin(t, t->method_state, &shape, e);
+    return branches_begin(t, t->method_state, &shape, e);
 }
 
 static int begin_two(struct trainer *t, struct error *e)
@@ -50,6 +50,7 @@ const struct method method_mc_net = {
     .name = "mc-net",
     .paper = "Wu et al., MICCAI 2021",
     .consistency = 1.0,
+    .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = mc_net_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin_two, .turns = {{gradients, "student"}}}},
@@ -59,6 +60,7 @@ const struct method method_mc_net_plus = {
     .name = "mc-net-plus",
     .paper = "Wu et al., Medical Image Analysis 2022",
     .consistency = 1.0,
+    .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = mc_net_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin_three, .turns = {{gradients, "student"}}}},

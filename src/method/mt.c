@@ -26,7 +26,7 @@ static int begin(struct trainer *t, struct error *e)
     struct mt *m = t->method_state;
     int u = t->n_unlabeled;
     struct semi_shape shape = {.student = t->n_labeled + u, .teacher = u, .dice_background = 1};
-    if (semi_check(t, 1, e) < 0 || semi_begin(t, &m->semi, &shape, e) < 0)
+    if (semi_begin(t, &m->semi, &shape, e) < 0)
         return -1;
     m->noisy = part_like(&t->image, u, t->image.c, VALUE_F32);
     m->target = part_like(&t->image, u, t->store->n_classes, VALUE_F32);
@@ -52,6 +52,7 @@ const struct method method_mt = {
     .name = "mt",
     .paper = "Tarvainen, Valpola: NeurIPS 2017",
     .consistency = 0.1,
+    .check = semi_check,
     .state_bytes = sizeof(struct mt),
     .done = mt_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}},

@@ -27,11 +27,13 @@ struct tensor part_like(const struct tensor *like, int n, int c, enum value_type
 int part_alloc(struct trainer *t, struct tensor *x, struct error *e);
 void part_free(struct trainer *t, struct tensor *x);
 
-/* Boxes pasted between partners (paste.c): what the network sees, and whose voxels show. */
+/* Boxes pasted between partners (paste.c): what the network sees, and whose voxels show. Batches have as many
+ * labelled patches as others. */
 struct paste {
     struct tensor mixed;     /* (n, d, h, w, c) */
     struct tensor weight[2]; /* (n, d, h, w, 1) F32: 1 where the first, the second partner shows */
 };
+int paste_check(const struct settings *s, const char *who, struct error *e); /* refuses other batches [C03] */
 int paste_alloc(struct trainer *t, struct paste *p, int n, struct error *e);
 void paste_free(struct trainer *t, struct paste *p);
 /* Mixes item i of `firsts` with item (i + shift) % n of `seconds`. */
@@ -64,8 +66,9 @@ struct semi_shape {
 };
 int semi_begin(struct trainer *t, struct semi *s, const struct semi_shape *shape, struct error *e);
 void semi_done(struct semi *s);
-/* Refuses batches without unlabelled patches, or whose number is no multiple of this [C03]. */
-int semi_check(const struct trainer *t, int multiple, struct error *e);
+/* Methods' checks: refuse batches without unlabelled patches, or with an odd number of them [C03]. */
+int semi_check(const struct settings *s, struct error *e);
+int semi_check_pairs(const struct settings *s, struct error *e);
 
 double semi_weight(const struct trainer *t); /* w(t) = --consistency * ramp */
 /* The student's pass over `image`, labelled items first, and the question for its label loss. */

@@ -9,6 +9,14 @@
  */
 #include "method/parts.h"
 
+int paste_check(const struct settings *s, const char *who, struct error *e)
+{
+    if (s->batch == 2 * s->labeled_batch)
+        return 0;
+    return fail(e, ERR_CONFIG, "C03", "--labeled-batch %lld of %lld: %s needs one half",
+                (long long)s->labeled_batch, (long long)s->batch, who);
+}
+
 int paste_alloc(struct trainer *t, struct paste *p, int n, struct error *e)
 {
     struct tensor *all[] = {&p->mixed, &p->weight[0], &p->weight[1]};

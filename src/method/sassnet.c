@@ -25,7 +25,7 @@ static int begin(struct trainer *t, struct error *e)
 {
     struct sassnet *m = t->method_state;
     struct semi_shape shape = {.student = t->n_labeled + t->n_unlabeled, .dice_alone = 1};
-    if (semi_check(t, 1, e) < 0 || twin_begin(t, &m->twin, &shape, 0.3, e) < 0)
+    if (twin_begin(t, &m->twin, &shape, 0.3, e) < 0)
         return -1;
     return adversary_begin(t, &m->adversary, t->store->n_classes - 1, e);
 }
@@ -56,6 +56,7 @@ const struct method method_sassnet = {
     .name = "sassnet",
     .paper = "Li, Zhang, He: MICCAI 2020",
     .consistency = 0.01, /* for 16 labelled cases; the authors take 0.015 for 8 */
+    .check = semi_check,
     .state_bytes = sizeof(struct sassnet),
     .done = sassnet_done,
     .phases = {{.name = "train", .share = 1.0, .batch = {.host_labels = 1}, .begin = begin,

@@ -9,13 +9,23 @@
 
 #include "method/parts.h"
 
-int semi_check(const struct trainer *t, int multiple, struct error *e)
+static int check(const struct settings *s, int multiple, const char *wanted, struct error *e)
 {
-    int u = t->n_unlabeled, all = t->n_labeled + u;
+    int64_t u = s->batch - s->labeled_batch;
     if (u > 0 && u % multiple == 0)
         return 0;
-    return fail(e, ERR_CONFIG, "C03", "--labeled-batch %d of %d: %s needs %s unlabelled patches",
-                t->n_labeled, all, t->set->method, multiple == 2 ? "2, 4, ..." : "1 or more");
+    return fail(e, ERR_CONFIG, "C03", "--labeled-batch %lld of %lld: %s needs %s unlabelled patches",
+                (long long)s->labeled_batch, (long long)s->batch, s->method, wanted);
+}
+
+int semi_check(const struct settings *s, struct error *e)
+{
+    return check(s, 1, "1 or more", e);
+}
+
+int semi_check_pairs(const struct settings *s, struct error *e)
+{
+    return check(s, 2, "2, 4, ...", e);
 }
 
 int semi_begin(struct trainer *t, struct semi *s, const struct semi_shape *shape, struct error *e)

@@ -57,7 +57,7 @@ static int begin(struct trainer *t, struct error *e)
     struct simcvd *m = t->method_state;
     int n = t->n_labeled + t->n_unlabeled, classes = t->store->n_classes;
     struct semi_shape shape = {.student = n, .teacher = n, .define = simcvd_define};
-    if (semi_check(t, 1, e) < 0 || twin_begin(t, &m->twin, &shape, SHARE, e) < 0)
+    if (twin_begin(t, &m->twin, &shape, SHARE, e) < 0)
         return -1;
     trainer_find(t, "student")->tested.define = sdf_define;
     m->target = part_like(&t->image, t->n_unlabeled, classes, VALUE_F32);
@@ -114,6 +114,7 @@ const struct method method_simcvd = {
     .name = "simcvd",
     .paper = "You et al., IEEE TMI 2022",
     .consistency = 0.1,
+    .check = semi_check,
     .state_bytes = sizeof(struct simcvd),
     .done = simcvd_done,
     .phases = {{.name = "train", .share = 1.0, .batch = {.host_labels = 1}, .begin = begin,

@@ -40,7 +40,7 @@ static int begin(struct trainer *t, struct error *e)
     struct ua_mt *m = t->method_state;
     int u = t->n_unlabeled, classes = t->store->n_classes;
     struct semi_shape shape = {.student = t->n_labeled + u, .teacher = 2 * u};
-    if (semi_check(t, 1, e) < 0 || semi_begin(t, &m->semi, &shape, e) < 0)
+    if (semi_begin(t, &m->semi, &shape, e) < 0)
         return -1;
     m->noisy = part_like(&t->image, 2 * u, t->image.c, VALUE_F32);
     m->target = m->mean = part_like(&t->image, u, classes, VALUE_F32);
@@ -104,6 +104,7 @@ const struct method method_ua_mt = {
     .name = "ua-mt",
     .paper = "Yu et al., MICCAI 2019",
     .consistency = 0.1,
+    .check = semi_check,
     .state_bytes = sizeof(struct ua_mt),
     .done = ua_mt_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}},

@@ -21,7 +21,7 @@ static int begin(struct trainer *t, struct error *e)
 {
     struct branches_shape shape = {.define = urpc_define, .n = OUTPUTS, .share = 1.0 / OUTPUTS,
                                    .dice_share = t->set->dice_share, .dice_background = 1};
-    return semi_check(t, 1, e) < 0 ? -1 : branches_begin(t, t->method_state, &shape, e);
+    return branches_begin(t, t->method_state, &shape, e);
 }
 
 static void gradients(struct trainer *t)
@@ -38,6 +38,7 @@ const struct method method_urpc = {
     .name = "urpc",
     .paper = "Luo et al., MICCAI 2021",
     .consistency = 0.1,
+    .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = urpc_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}}}},

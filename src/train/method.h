@@ -98,6 +98,8 @@ int64_t phase_steps(const struct phase *p, const struct settings *s);
 struct method {
     const char *name, *paper;      /* "aua", "Wu et al., arXiv 2111.10989" */
     double consistency;            /* what --consistency auto stands for: its published full weight */
+    int (*check)(const struct settings *s, struct error *e); /* refuses what no data can make good, such as
+                                    * batches of the wrong kind; may be NULL */
     size_t state_bytes;
     void (*done)(struct trainer *t); /* frees what begin made besides models; also after a failed
                                       * begin, so it accepts what is not there; may be NULL */

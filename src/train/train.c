@@ -391,7 +391,8 @@ static int trainer_begin(struct trainer *t, const struct train_options *o, struc
                (o->settings->stages > 0 ? o->settings->stages : 99))
         own->n_phases++;
     t->method_state = mem_alloc(e, 1, own->method->state_bytes);
-    if (!t->method_state || check_settings(t->set, t->store, e) < 0)
+    if (!t->method_state || check_settings(t->set, t->store, e) < 0 ||
+        (own->method->check && own->method->check(t->set, e) < 0))
         return -1;
     gather_facts(&own->facts, o);
     return 0;
