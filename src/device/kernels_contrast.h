@@ -43,10 +43,7 @@ KERNEL void k_scatter_rows_range(const struct k_scatter_rows *k, int64_t i0, int
     for (int64_t i = i0; i < i1; i++) {
         uint32_t row = (uint32_t)i / (uint32_t)k->c;
         int64_t at = k->at[row] * k->c + (i - (int64_t)row * k->c);
-        if (k->bf16)
-            ((uint16_t *)k->to)[at] = k_to_bf16(k_from_bf16(((uint16_t *)k->to)[at]) + k->rows[i]);
-        else
-            ((float *)k->to)[at] += k->rows[i];
+        k_put(k->to, k->bf16, at, k_get(k->to, k->bf16, at) + k->rows[i]);
     }
 }
 

@@ -13,21 +13,6 @@
 
 /* ---- values of two types --------------------------------------------------------------------- */
 
-KERNEL float k_get(const void *from, int bf16, int64_t i)
-{
-    return bf16 ? k_float((uint32_t)((const uint16_t *)from)[i] << 16) : ((const float *)from)[i];
-}
-
-/* Rounded to nearest even; NaN stays NaN. */
-KERNEL void k_put(void *to, int bf16, int64_t i, float x)
-{
-    uint32_t u = k_bits(x), rounded = u + 0x7FFFu + (u >> 16 & 1u);
-    if (bf16)
-        ((uint16_t *)to)[i] = (uint16_t)((x == x ? rounded : u | 0x00400000u) >> 16);
-    else
-        ((float *)to)[i] = x;
-}
-
 /* A stored tensor and how it is read. */
 struct k_view {
     const void *y;

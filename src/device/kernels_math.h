@@ -139,16 +139,20 @@ KERNEL float k_float(uint32_t u)
     return x;
 }
 
-/* A bf16 number is the upper half of a float; to nearest even, NaN stays NaN. */
-KERNEL float k_from_bf16(uint16_t h)
+/* Element i of floats, or of bf16 numbers, which are upper halves of floats. */
+KERNEL float k_get(const void *from, int bf16, int64_t i)
 {
-    return k_float((uint32_t)h << 16);
+    return bf16 ? k_float((uint32_t)((const uint16_t *)from)[i] << 16) : ((const float *)from)[i];
 }
 
-KERNEL uint16_t k_to_bf16(float x)
+/* Rounded to nearest even; NaN stays NaN. */
+KERNEL void k_put(void *to, int bf16, int64_t i, float x)
 {
-    uint32_t u = k_bits(x);
-    return (uint16_t)(x != x ? 0x7FC0u : (u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+    uint32_t u = k_bits(x), rounded = u + 0x7FFFu + (u >> 16 & 1u);
+    if (bf16)
+        ((uint16_t *)to)[i] = (uint16_t)((x == x ? rounded : u | 0x00400000u) >> 16);
+    else
+        ((float *)to)[i] = x;
 }
 
 KERNEL float k_max(float a, float b)
