@@ -68,6 +68,9 @@ grep -q '^| supervised:patch=1024:batch=64 | 2/0 | 0 of 1 | –' failing/results
 "$falx" compare set -o whole $tiny $plan --lr 0.5 >out 2>err
 code=$?
 [ $code = 9 ] && grep -q 'made with lr = .*\[K05\]' err || fail "other settings: exit $code, $(cat err)"
+"$falx" compare set -o whole $tiny $plan --val 1 >out 2>err
+code=$?
+[ $code = 9 ] && grep -q 'made with val = none, the plan has 1' err || fail "other validation cases: exit $code, $(cat err)"
 for i in 1 2; do
     "$falx" compare set -o machine$i $tiny $plan --part $i/2 --jobs 2 || fail "part $i"
     [ "$(find machine$i -name result.json | wc -l)" = 4 ] || fail "part $i did $(find machine$i -name result.json | wc -l)"

@@ -443,6 +443,7 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));
     facts_add(out, "tta", "%d", train.tta);
     facts_add(out, "largest", "%d", train.largest);
+    facts_add(out, "val", "%s", train.val ? train.val : "none"); /* these cases are not trained on */
     config_free(&train);
     facts_add(out, "protocol", "%d", c->protocol);
     facts_add(out, "stride", "%lld,%lld,%lld", (long long)c->stride[0], (long long)c->stride[1],
@@ -470,10 +471,11 @@ int plan_result(struct compare_run *out, const struct plan *p, const struct plan
     for (int i = 0; i < want.n && !out->error && result == 1; i++) {
         const char *key = want.fact[i].key + strlen("run.");
         const char *have = js_text(js_get(js_get(json, "settings"), key));
-        if (have && strcmp(have, want.fact[i].value) == 0)
+        have = have ? have : "none";
+        if (strcmp(have, want.fact[i].value) == 0)
             continue;
         result = fail(e, ERR_BUSY, "K05", "made with %s = %.40s, the plan has %s; choose another -o, or the "
-                      "settings of then", key, have ? have : "nothing", want.fact[i].value);
+                      "settings of then", key, have, want.fact[i].value);
         fail_in(e, path);
     }
 out:
