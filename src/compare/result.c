@@ -6,7 +6,6 @@
  * The file may have come from another machine or been edited: all of it is checked or ignored.
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"

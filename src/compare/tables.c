@@ -7,7 +7,6 @@
  * Markdown and LaTeX round for readers; CSV keeps what the runs told.
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"

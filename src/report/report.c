@@ -4,7 +4,6 @@
  * comes from outside passes html_text(). No script, no font, no address is fetched.
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "report/report.h"
