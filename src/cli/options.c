@@ -209,7 +209,7 @@ const struct option_row options[] = {
     {.name = "consistency", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.consistency),
      .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 0, .max = 1000, .meta = "W",
      .help = "full weight of the term for unlabelled patches, such as agreement with a teacher; auto is "
-             "the published one: aua 0.15, dtc and mc-net 1, sassnet 0.01, others 0.1"},
+             "the published one: aua 0.15, dtc, mc-net and mc-net-plus 1, sassnet 0.01, others 0.1"},
     {.name = "teacher-noise", .kind = OPTION_REAL, .group = GROUP_AUA,
      .offset = AT(set.teacher_noise), .verbs = TRAIN, .value = "0.1", .min = 0, .max = 10,
      .meta = "SD", .help = "noise on what the teacher sees"},
