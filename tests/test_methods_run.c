@@ -1,0 +1,254 @@
+/* test_methods_run.c - every method in a run: whether it learns, goes on after a stop, publishes what is
+ * tested.
+ *
+ * Learning: a bright ball in noise, a few dozen steps, and the Dice of the model that a run would be judged
+ * by, on cases it never saw. Stopping: a run that was interrupted ends in the same bytes.
+ */
+#include "base/rng.h"
+#include "net/model_file.h"
+#include "test.h"
+#include "train/checkpoint.h"
+#include "train/loss.h"
+#include "train/train.h"
+
+#include "golden/aua.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { LEARN_STEPS = 2, JUDGED = 0 }; /* a step takes ten times as long: that it is clean must do */
+#else
+enum { LEARN_STEPS = 40, JUDGED = 1 };
+#endif
+
+static struct device *dev;
+
+static int open_device(void **state)
+{
+    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};
+    return test_folder_make(state) < 0 ? -1 : device_open(&dev, &o, NULL);
+}
+
+static int close_device(void **state)
+{
+    device_close(dev);
+    return test_folder_remove(state);
+}
+
+static void fresh_run(void)
+{
+    io_remove_tree("run");
+    assert_int_equal(io->mkdir("run", 0777), 0);
+}
+
+/* ---- learning ---------------------------------------------------------------------------------- */
+
+/* A ball of radius 5 or so, somewhere, brighter by 2.5 deviations of the noise. */
+static void ball_case(struct case_store *s, int i, int labeled, uint64_t seed)
+{
+    static const int dims[3] = {34, 18, 18};
+    struct error e;
+    char name[16];
+    snprintf(name, sizeof name, "case%d", i);
+    struct stored_case *c = case_store_add(s, name, dims, labeled ? CASE_LABELED : CASE_UNLABELED, &e);
+    assert_non_null(c);
+    struct rng r = rng_start(seed, (uint64_t)i, RNG_TEST, 1);
+    int centre[3] = {10 + (int)rng_below(&r, 14), 7 + (int)rng_below(&r, 4), 7 + (int)rng_below(&r, 4)};
+    int square = 20 + (int)rng_below(&r, 16);
+    for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++) {
+        int z = v / dims[2] / dims[1] - centre[0], y = v / dims[2] % dims[1] - centre[1];
+        int x = v % dims[2] - centre[2], in = z * z + y * y + x * x <= square;
+        c->image[v] = 0.5f * rng_normal(&r) + 1.25f * (float)in;
+        if (c->label)
+            c->label[v] = (label_t)in;
+    }
+}
+
+/* Dice of the final model on three cases that were not trained on. */
+static double dice_after(char *method, int64_t steps)
+{
+    struct case_store train = {.channels = 1, .n_classes = 2}, val = train;
+    struct settings set = golden_runs[0].set; /* switches of AUA */
+    struct train_result r;
+    struct error e;
+    for (int i = 0; i < 7; i++)
+        ball_case(&train, i, i < 3, 1);
+    for (int i = 0; i < 3; i++)
+        ball_case(&val, i, 1, 2);
+    set.method = method;
+    set.steps = steps;
+    set.filters = 4;
+    set.patch[0] = 32, set.patch[1] = set.patch[2] = 16;
+    set.dropout = NET_DROPOUT_BOTTLENECK;
+    set.schedule = SCHEDULE_POLY;
+    set.lr = 0.03;
+    set.weight_decay = 1e-4;
+    set.ramp = RAMP_CONTINUOUS;
+    set.consistency = 0.15;
+    set.ema_decay = 0.9;
+    fresh_run();
+    struct train_options o = {.run = "run", .settings = &set, .store = &train, .val = &val, .dev = dev};
+    assert_ok(train_run(&r, &o, &e), e);
+    case_store_free(&train);
+    case_store_free(&val);
+    if (getenv("FALX_TEST_MARGINS"))
+        print_message("%-16s Dice %.3f after %d updates\n", method, r.dice, (int)r.steps);
+    return r.dice;
+}
+
+/* The ball is a twentieth of the scan: marking everything scores 0.10, the best threshold of the
+ * intensity 0.67. */
+static void every_method_learns(void **state)
+{
+    (void)state;
+    for (int i = 0; methods[i]; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s", methods[i]->name);
+        double dice = dice_after(name, LEARN_STEPS);
+        if (JUDGED && dice <= 0.8)
+            dice = dice_after(name, 100); /* Dice alone takes longer */
+        if (JUDGED && !(dice > 0.8))
+            test_fail("%s does not learn", name);
+    }
+}
+
+/* ---- stopping ---------------------------------------------------------------------------------- */
+
+struct stopping {
+    int64_t at, done; /* 0: never */
+};
+
+static void on_counted_step(void *arg, const struct train_step *s)
+{
+    ((struct stopping *)arg)->done = s->done;
+}
+
+static int wants_stop(void *arg)
+{
+    const struct stopping *s = arg;
+    return s->at > 0 && s->done >= s->at;
+}
+
+/* The smallest training there is: one filter, four steps. */
+static struct settings small_settings(char *method)
+{
+    struct settings set = golden_runs[0].set;
+    set.method = method;
+    set.steps = 4;
+    set.filters = 1;
+    set.patch[0] = set.patch[1] = set.patch[2] = 16;
+    set.ramp = RAMP_CONTINUOUS;
+    return set;
+}
+
+static int train_small(const struct settings *set, int64_t stop_at, int threads, int resume, struct error *e)
+{
+    struct case_store store = {.channels = 1, .n_classes = 2};
+    struct stopping s = {.at = stop_at};
+    struct device_options d = {.name = "cpu", .precision = PRECISION_F32, .threads = threads};
+    struct train_options o = {.run = "run", .settings = set, .store = &store, .resume = resume,
+                              .listen = {.arg = &s, .step = on_counted_step, .stop = wants_stop}};
+    struct train_result r;
+    for (int i = 0; i < 5; i++)
+        ball_case(&store, i, i < 2, 3);
+    assert_ok(device_open(&o.dev, &d, e), *e);
+    if (!resume)
+        fresh_run();
+    int result = train_run(&r, &o, e);
+    device_close(o.dev);
+    case_store_free(&store);
+    return result;
+}
+
+static uint64_t model_hash(void)
+{
+    static unsigned char bytes[1 << 20];
+    FILE *f = fopen("run/model.safetensors", "rb");
+    assert_non_null(f);
+    size_t n = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    assert_true(n > 0 && n < sizeof bytes);
+    return hash_bytes(bytes, n, 0);
+}
+
+/* Stopped after some step, gone on with by two threads: the bytes of the run that nobody disturbed. */
+static void every_method_resumes(void **state)
+{
+    (void)state;
+    for (int i = 0; methods[i]; i++) {
+        struct error e;
+        char name[32];
+        snprintf(name, sizeof name, "%s", methods[i]->name);
+        struct settings set = small_settings(name);
+        assert_ok(train_small(&set, 0, 1, 0, &e), e);
+        uint64_t want = model_hash();
+        for (int64_t at = 1; at < 4; at += 2) {
+            assert_refused(train_small(&set, at, 1, 0, &e), e, ERR_STOPPED, "P11");
+            assert_ok(train_small(&set, 0, 2, 1, &e), e);
+            if (model_hash() != want)
+                test_fail("%s differs after a stop at step %d", name, (int)at);
+        }
+    }
+}
+
+/* Methods whose network has several outputs publish the V-Net in it, with the weights of the last step. */
+static void branches_publish_a_vnet(void **state)
+{
+    static const char names[][16] = {"mc-net", "mc-net-plus", "urpc", "cct"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct net_definition def;
+        struct checkpoint_files files;
+        struct params *p;
+        struct st_file f;
+        struct error e;
+        char name[sizeof names[0]], full[96];
+        memcpy(name, names[i], sizeof name);
+        struct settings set = small_settings(name);
+        assert_ok(train_small(&set, 0, 1, 0, &e), e);
+        assert_ok(model_read(&p, &def, "run/model.safetensors", dev, &e), e);
+        assert_true(def.define == vnet_define && def.classes == 2);
+        assert_int_equal(checkpoint_open(&f, &files, "run", NULL, &e), 1);
+        for (int k = 0; k < p->n; k++) {
+            float *have = mem_alloc(&e, (size_t)p->list[k].count, sizeof *have);
+            snprintf(full, sizeof full, "model.student/%s", p->list[k].name);
+            const struct st_tensor *t = st_find(&f, full);
+            assert_non_null(t);
+            assert_ok(param_download(have, p, p->value, k, &e), e);
+            assert_memory_equal(have, t->data, t->bytes);
+            mem_free(have);
+        }
+        st_free(&f);
+        params_free(p);
+    }
+}
+
+static void odd_batches_are_refused(void **state)
+{
+    static const struct {
+        char name[16];
+        int batch, labeled;
+    } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}, {"ict", 2, 2}, {"ict", 5, 2},
+               {"dtc", 2, 2}, {"dan", 3, 3}, {"sassnet", 2, 2}, {"simcvd", 1, 1},
+               {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}, {"aua", 2, 2}, {"copy-paste", 2, 2},
+               {"copy-paste", 4, 3}};
+    (void)state;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        struct error e;
+        char name[16];
+        memcpy(name, odd[i].name, sizeof name);
+        struct settings set = small_settings(name);
+        set.batch = odd[i].batch;
+        set.labeled_batch = odd[i].labeled;
+        assert_refused(train_small(&set, 0, 1, 0, &e), e, ERR_CONFIG, "C03");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_method_learns),
+        cmocka_unit_test(every_method_resumes),
+        cmocka_unit_test(branches_publish_a_vnet),
+        cmocka_unit_test(odd_batches_are_refused),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
