@@ -295,7 +295,7 @@ int main(void)
         cmocka_unit_test(golden_urpc_three),
     };
 #ifdef __SANITIZE_ADDRESS__
-    cmocka_set_skip_filter("golden_*_three"); /* a step takes ten times as long: two classes must do */
+    cmocka_set_test_filter("golden_*two*"); /* a step takes ten times as long: one run a method must do */
 #endif
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
