@@ -120,7 +120,8 @@ static void test_rotflip_four_outputs(void **state)
     int count[8] = {0}, n_seen = 0;
     for (uint32_t slot = 0; slot < 4000; slot++) {
         struct augment_draw d;
-        augment_draw(&d, &augment_paper, &s.cases[0], p.dims, &(struct augment_key){7, 11, slot});
+        augment_draw(&d, &augment_paper, &s.cases[0], p.dims,
+                     &(struct augment_key){.seed = 7, .step = 11, .slot = slot});
         assert_in_range(d.turns, 0, 3);
         assert_in_range(d.flip, 0, 1);
         memset(d.pad, 0, sizeof d.pad);
@@ -152,7 +153,7 @@ static void draw_for(struct augment_draw *d, const struct augment_options *o, in
                      int n2, const int patch[3], uint64_t step)
 {
     struct stored_case c = {.dims = {n0, n1, n2}, .spacing_mm = {1, 1, 1}};
-    augment_draw(d, o, &c, patch, &(struct augment_key){1337, step, 0});
+    augment_draw(d, o, &c, patch, &(struct augment_key){.seed = 1337, .step = step, .slot = 0});
 }
 
 /* Padding of all axes as soon as one is not larger than the patch, and of none otherwise. */
@@ -240,7 +241,7 @@ static void test_warp_identity_is_copy(void **state)
     struct patch a = new_patch(10, 8, 6, 1), b = new_patch(10, 8, 6, 1);
     for (uint32_t slot = 0; slot < 64; slot++) {
         struct augment_draw d;
-        augment_draw(&d, &o, &s.cases[0], a.dims, &(struct augment_key){3, 5, slot});
+        augment_draw(&d, &o, &s.cases[0], a.dims, &(struct augment_key){.seed = 3, .step = 5, .slot = slot});
         augment_apply(&a, &o, &d, &s.cases[0], NULL);
         d.warp = 1;
         augment_apply(&b, &o, &d, &s.cases[0], NULL);
@@ -294,7 +295,7 @@ static void test_rotation_in_millimetres(void **state)
     for (uint64_t step = 0; step < 50; step++) {
         struct augment_draw d;
         double m[3][3], scale2 = 0;
-        augment_draw(&d, &o, &c, patch, &(struct augment_key){1, step, 0});
+        augment_draw(&d, &o, &c, patch, &(struct augment_key){.seed = 1, .step = step, .slot = 0});
         assert_int_equal(d.warp, 1);
         for (int i = 0; i < 3; i++)
             for (int j = 0; j < 3; j++)
@@ -324,7 +325,7 @@ static void test_label_follows_image(void **state)
     int n_inside = 0, n_warped = 0;
     for (uint32_t slot = 0; slot < 40; slot++) {
         struct augment_draw d;
-        augment_draw(&d, &o, c, p.dims, &(struct augment_key){21, 4, slot});
+        augment_draw(&d, &o, c, p.dims, &(struct augment_key){.seed = 21, .step = 4, .slot = slot});
         n_warped += d.warp;
         augment_apply(&p, &o, &d, c, scratch);
         for (size_t v = 0; v < voxels_of(p.dims); v++) {
@@ -361,7 +362,7 @@ static void test_labels_stay_labels(void **state)
     struct augment_scratch *scratch = scratch_for(&o, &p);
     for (uint32_t slot = 0; slot < 20; slot++) {
         struct augment_draw d;
-        augment_draw(&d, &o, &s.cases[0], p.dims, &(struct augment_key){9, 9, slot});
+        augment_draw(&d, &o, &s.cases[0], p.dims, &(struct augment_key){.seed = 9, .step = 9, .slot = slot});
         augment_apply(&p, &o, &d, &s.cases[0], scratch);
         for (size_t v = 0; v < voxels_of(p.dims); v++) {
             label_t x = p.label[v];
@@ -387,7 +388,7 @@ static void test_elastic_does_not_fold(void **state)
     double moved = 0;
     for (uint32_t slot = 0; slot < 10; slot++) {
         struct augment_draw d;
-        augment_draw(&d, &o, &s.cases[0], p.dims, &(struct augment_key){2, 2, slot});
+        augment_draw(&d, &o, &s.cases[0], p.dims, &(struct augment_key){.seed = 2, .step = 2, .slot = slot});
         for (int a = 0; a < 3; a++) d.start[a] = (N - M) / 2;
         augment_apply(&p, &o, &d, &s.cases[0], scratch);
         for (int v = 0; v < M * M * M; v++) {

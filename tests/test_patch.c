@@ -44,7 +44,7 @@ static void compare(struct device *dev, const struct augment_options *o, const s
     struct k_patch k;
     struct error e;
     memset(&m, 0xAA, sizeof m);
-    augment_draw(&draw, o, c, patch, &(struct augment_key){1337, step, 3});
+    augment_draw(&draw, o, c, patch, &(struct augment_key){.seed = 1337, .step = step, .slot = 3});
     assert_ok(augment_scratch_new(&scratch, o, 1, patch, CHANNELS, &e), e);
     augment_apply(&(struct patch){{D, H, W}, CHANNELS, m.image[0], m.label, m.mask[0]}, o, &draw, c, scratch);
     augment_scratch_free(scratch);
@@ -73,6 +73,7 @@ static void test_same_patch(void **state)
         {.crop = AUGMENT_CROP_WITHIN, .mirror_p = {0.5f, 0, 0}, .scale = {0.5f, 0.7f, 1.4f},
          .rotate = {0.5f, -30, 30}, .noise = {0.5f, 0, 0.3f}, .brightness = {0.5f, 0.7f, 1.3f},
          .shift = {0.5f, -1, 1}},
+        {.crop = AUGMENT_CROP_WITHIN, .scale = {1, 0.4f, 0.6f}, .wander = 1, .shift = {1, -1, 1}},
         {.rotflip = 1, .crop = AUGMENT_CROP_CENTER, .scale = {1, 0.2f, 5}, .rotate = {1, -180, 180}}};
     struct device_options o = {.name = "cpu", .threads = 2};
     struct device *dev;

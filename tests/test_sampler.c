@@ -384,6 +384,108 @@ static void test_streams_augment_apart(void **state)
     case_store_free(&s);
 }
 
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static struct sampler_options view_options(int cases, int pieces, int threads)
+{
+    struct sampler_options o = {.n_unlabeled = cases * pieces * 2, .patch = {12, 10, 4}, .seed = 5,
+                                .views = 2, .pieces = pieces, .threads = threads, .depth = 3};
+    o.augment[0].crop = o.augment[1].crop = AUGMENT_CROP_WITHIN;
+    return o;
+}
+
+/* Two views of one crop show the same, unless one of them is changed; all cases take their turn. */
+static void test_views_share_a_crop(void **state)
+{
+    (void)state;
+    struct case_store s = new_store(3, 4);
+    struct sampler_options o = view_options(2, 1, 1);
+    o.augment[0].rotflip = o.augment[1].rotflip = 1;
+    struct sampler *same = new_sampler(&s, &o);
+    o.augment[1].shift = (struct augment_range){1, 0.5f, 1};
+    struct sampler *apart = new_sampler(&s, &o);
+    const size_t n = 12 * 10 * 4 * 2;
+    int seen = 0;
+    assert_int_equal(sampler_steps_per_epoch(same), 3);
+    for (int t = 0; t < STEPS; t++) {
+        const struct batch *b = sampler_next(same), *c = sampler_next(apart);
+        assert_int_equal(b->n_labeled, 0);
+        for (size_t i = 0; i < 4; i += 2) {
+            const float *x = b->image + i * n, *y = c->image + (i + 1) * n;
+            float shift = c->sample[i + 1].draw.shift;
+            assert_memory_equal(x, x + n, n * sizeof *x);
+            assert_memory_equal(x, c->image + i * n, n * sizeof *x);
+            assert_true(shift >= 0.5f && c->sample[i].draw.shift == 0);
+            for (size_t v = 0; v < n; v++) assert_true(y[v] == x[v] + shift);
+            seen |= 1 << b->sample[i].case_index;
+        }
+        assert_true(b->sample[0].case_index != b->sample[2].case_index);
+    }
+    assert_int_equal(seen, 127);
+    sampler_free(same);
+    sampler_free(apart);
+    case_store_free(&s);
+}
+
+/* A case gives a crop of each part of its last axis, and a view that shows half of it stays inside. */
+static void test_pieces_and_wandering(void **state)
+{
+    (void)state;
+    enum { PIECES = 3, OFTEN = 400 };
+    struct case_store s = new_store(1, 4);
+    struct sampler_options o = view_options(2, PIECES, 0);
+    o.augment[1].scale = (struct augment_range){1, 0.5f, 0.5f};
+    o.augment[1].wander = 1;
+    struct sampler *p = new_sampler(&s, &o);
+    int least[3] = {99, 99, 99}, most[3] = {-99, -99, -99};
+    for (int t = 0; t < OFTEN; t++) {
+        const struct batch *b = sampler_next(p);
+        for (int i = 0; i < b->n; i += 2) {
+            const struct sample *one = &b->sample[i], *two = one + 1;
+            int places = s.cases[one->case_index].dims[2] - 4 + 1, part = i / 2 % PIECES;
+            assert_int_equal(one->case_index, b->sample[i - i % (2 * PIECES)].case_index);
+            assert_int_equal(one->case_index, two->case_index);
+            assert_in_range(one->draw.start[2], places * part / PIECES, places * (part + 1) / PIECES - 1);
+            for (int a = 0; a < 3; a++) {
+                int moved = two->draw.start[a] - one->draw.start[a], room = o.patch[a] / 4;
+                assert_in_range(moved + room, 0, 2 * room);
+                least[a] = moved < least[a] ? moved : least[a];
+                most[a] = moved > most[a] ? moved : most[a];
+            }
+        }
+    }
+    for (int a = 0; a < 3; a++) assert_true(least[a] == -o.patch[a] / 4 && most[a] == o.patch[a] / 4);
+    sampler_free(p);
+    for (int threads = 0; threads < 3; threads++) {
+        struct sampler_options q = o;
+        q.threads = threads;
+        struct sampler *r = new_sampler(&s, &q), *want = new_sampler(&s, &o);
+        for (int t = 0; t < 5; t++)
+            assert_true(hash_batch(sampler_next(r)) == hash_batch(sampler_next(want)));
+        sampler_free(r);
+        sampler_free(want);
+    }
+    case_store_free(&s);
+}
+
+static void test_views_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct case_store s = new_store(3, 3);
+    struct sampler *p;
+    struct error e;
+    struct sampler_options wrong[] = {view_options(1, 1, 0), view_options(1, 1, 0), view_options(1, 3, 0),
+                                      view_options(1, 1, 0), view_options(1, 1, 0)};
+    wrong[0].n_labeled = 2;
+    wrong[1].n_unlabeled = 3;
+    wrong[2].views = 1;
+    wrong[3].views = -2;
+    wrong[4].pieces = 65;
+    for (int i = 0; i < 5; i++)
+        assert_refused(sampler_new(&p, &s, &wrong[i], &e), e, ERR_CONFIG, "C03");
+    case_store_free(&s);
+}
+
 /* ---- fallbacks and failures ------------------------------------------------------------------ */
 
 static void test_few_labeled(void **state)
@@ -542,6 +644,9 @@ int main(void)
         cmocka_unit_test(test_labeled_epochs),
         cmocka_unit_test(test_unlabeled_stream),
         cmocka_unit_test(test_batch_holds_its_case),
+        cmocka_unit_test(test_views_share_a_crop),
+        cmocka_unit_test(test_pieces_and_wandering),
+        cmocka_unit_test(test_views_that_do_not_fit),
         cmocka_unit_test(test_streams_augment_apart),
         cmocka_unit_test(test_few_labeled),
         cmocka_unit_test(test_no_unlabeled),

@@ -92,6 +92,14 @@ struct rng augment_rng(const struct augment_key *k, enum augment_purpose purpose
     return rng_start(k->seed, k->step, RNG_AUGMENT, (uint64_t)k->slot * AUGMENT_PURPOSES + purpose);
 }
 
+/* The same for what views of one crop share. */
+static struct rng shared_rng(const struct augment_key *k, enum augment_purpose purpose)
+{
+    struct augment_key first = *k;
+    first.slot -= k->view;
+    return augment_rng(&first, purpose);
+}
+
 /* A number of the range with its probability, else `off`. Uniform numbers are > 0: p = 0 never
  * fires. */
 static float draw_value(const struct augment_range *range, float off, const struct augment_draw *d,
@@ -117,13 +125,26 @@ static int half_to_even(int n)
     return n % 2 == 0 ? low : low + low % 2;
 }
 
+/* Parts without a place of their own, where there are fewer places than parts, have their neighbour's. */
 static void draw_crop_within(struct augment_draw *d, const int extent[3], const int patch[3])
 {
-    struct rng r = augment_rng(&d->key, AUGMENT_CROP);
+    struct rng r = shared_rng(&d->key, AUGMENT_CROP);
     for (int a = 0; a < 3; a++) {
-        int room = extent[a] - patch[a];
+        int room = extent[a] - patch[a], places = room < 0 ? 1 : room + 1;
+        int of = a == 2 && d->key.pieces ? d->key.pieces : 1, part = of > 1 ? d->key.piece : 0;
+        int from = places * part / of, until = places * (part + 1) / of;
         d->pad[a] = room < 0 ? (1 - room) / 2 : 0;
-        d->start[a] = (int)rng_below(&r, room < 0 ? 1 : (uint32_t)room + 1);
+        d->start[a] = from + (int)rng_below(&r, until > from ? (uint32_t)(until - from) : 1);
+    }
+}
+
+/* A view that shows `scale` of the patch along each axis moves inside it, by whole voxels. */
+static void draw_wander(struct augment_draw *d, float scale, const int patch[3])
+{
+    struct rng r = augment_rng(&d->key, AUGMENT_WANDER);
+    for (int a = 0; a < 3; a++) {
+        int most = scale < 1 ? (int)(0.5f * (1 - scale) * (float)patch[a]) : 0;
+        d->start[a] += (int)rng_below(&r, 2 * (uint32_t)most + 1) - most;
     }
 }
 
@@ -134,7 +155,7 @@ static void draw_crop(struct augment_draw *d, enum augment_crop crop, const int 
         draw_crop_within(d, extent, patch);
         return;
     }
-    struct rng r = augment_rng(&d->key, AUGMENT_CROP);
+    struct rng r = shared_rng(&d->key, AUGMENT_CROP);
     int small = 0;
     for (int a = 0; a < 3; a++) small |= extent[a] <= patch[a];
     for (int a = 0; a < 3; a++) {
@@ -149,11 +170,11 @@ static void draw_crop(struct augment_draw *d, enum augment_crop crop, const int 
 
 static void draw_turn(struct augment_draw *d, const struct augment_options *o)
 {
-    struct rng r = augment_rng(&d->key, AUGMENT_ROTFLIP);
+    struct rng r = shared_rng(&d->key, AUGMENT_ROTFLIP);
     int turns = (int)rng_below(&r, 4), flip = (int)rng_below(&r, 2);
     d->turns = o->rotflip ? turns : -1;
     d->flip = o->rotflip ? flip : -1;
-    struct rng m = augment_rng(&d->key, AUGMENT_MIRROR);
+    struct rng m = shared_rng(&d->key, AUGMENT_MIRROR);
     for (int a = 0; a < 3; a++) d->mirror[a] = rng_uniform(&m) <= o->mirror_p[a];
 }
 
@@ -189,7 +210,7 @@ static int draw_rotation(float out[3][3], const struct augment_draw *d,
 
 /* Rotation acts in millimetres: voxel offsets are stretched by the spacing and back. */
 static void draw_warp(struct augment_draw *d, const struct augment_options *o,
-                      const struct stored_case *c)
+                      const struct stored_case *c, const int patch[3])
 {
     float turn[3][3], spacing[3];
     float scale = draw_value(&o->scale, 1.0f, d, AUGMENT_SCALE);
@@ -205,6 +226,7 @@ static void draw_warp(struct augment_draw *d, const struct augment_options *o,
             d->matrix[i][j] = scale * turn[i][j] * (i == j ? 1.0f : spacing[j] / spacing[i]);
     d->elastic_sd = draw_value(&o->elastic, 0.0f, d, AUGMENT_ELASTIC);
     d->warp = rotated || scale != 1.0f || d->elastic_sd > 0;
+    if (o->wander) draw_wander(d, scale, patch);
 }
 
 void augment_draw(struct augment_draw *out, const struct augment_options *o,
@@ -214,11 +236,14 @@ void augment_draw(struct augment_draw *out, const struct augment_options *o,
     out->key.seed = key->seed; /* member by member, for the same reason */
     out->key.step = key->step;
     out->key.slot = key->slot;
+    out->key.view = key->view;
+    out->key.piece = key->piece;
+    out->key.pieces = key->pieces;
     draw_turn(out, o);
     int swap = out->turns > 0 && out->turns % 2;
     int extent[3] = {c->dims[swap], c->dims[1 - swap], c->dims[2]};
     draw_crop(out, o->crop, extent, patch);
-    draw_warp(out, o, c);
+    draw_warp(out, o, c, patch);
     out->noise_sd = draw_value(&o->noise, 0.0f, out, AUGMENT_NOISE);
     out->blur_sd = draw_value(&o->blur, 0.0f, out, AUGMENT_BLUR);
     out->brightness = draw_value(&o->brightness, 1.0f, out, AUGMENT_BRIGHTNESS);

@@ -40,6 +40,7 @@ struct augment_options {
     enum augment_crop crop;
     float mirror_p[3];             /* of each axis on its own */
     struct augment_range scale;    /* 0.8 shows the patch's content 1/0.8 times as large */
+    int wander;                    /* 1: any part of it, where that is not all; else its middle */
     struct augment_range rotate;   /* degrees, each axis on its own, in millimetre space */
     struct augment_range elastic;  /* standard deviation of the control points, voxels */
     float elastic_spacing;         /* voxels between control points */
@@ -62,6 +63,9 @@ int augment_check(const struct augment_options *o, struct error *e);
 struct augment_key {
     uint64_t seed, step;
     uint32_t slot;       /* place in the batch */
+    uint16_t view;       /* slots back to the one whose turn, mirrors and crop it shares; 0: its own */
+    uint8_t piece, pieces; /* AUGMENT_CROP_WITHIN: places along the last axis fall into so many equal
+                          * parts, and this crop is of part `piece`; 0, 0: of any */
 };
 
 /* Every random choice of one patch. Neutral values mean "not applied". */

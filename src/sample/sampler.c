@@ -23,7 +23,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 
-enum { MAX_SLOTS = 4096, MAX_THREADS = 256, MAX_DEPTH = 64, MAX_PATCH = 4096 };
+enum { MAX_SLOTS = 4096, MAX_THREADS = 256, MAX_DEPTH = 64, MAX_PATCH = 4096, MAX_PIECES = 64 };
 
 /* What one thread works with. */
 struct worker {
@@ -40,6 +40,7 @@ struct sampler {
         int first, n; /* cases of the store */
     } pool[SAMPLER_STREAMS];
     uint64_t groups; /* batches in an epoch */
+    int share;       /* slots that are of one case: views * pieces */
 
     struct batch *ring; /* depth of them */
     size_t patch_voxels;
@@ -78,8 +79,8 @@ static void permutation(int *out, int n, uint64_t seed, uint64_t epoch, enum sam
 static int choose_case(const struct sampler *s, uint64_t step, int slot, int *order)
 {
     enum sampler_stream stream = slot < s->o.n_labeled ? SAMPLER_LABELED : SAMPLER_UNLABELED;
-    int width = stream == SAMPLER_LABELED ? s->o.n_labeled : s->o.n_unlabeled;
-    int column = stream == SAMPLER_LABELED ? slot : slot - s->o.n_labeled;
+    int width = (stream == SAMPLER_LABELED ? s->o.n_labeled : s->o.n_unlabeled) / s->share;
+    int column = (stream == SAMPLER_LABELED ? slot : slot - s->o.n_labeled) / s->share;
     const struct pool_range *pool = &s->pool[stream];
     uint64_t position = step % s->groups * (uint64_t)width + (uint64_t)column;
     uint64_t n = (uint64_t)pool->n;
@@ -94,8 +95,11 @@ static void fill_slot(struct sampler *s, struct worker *w, struct batch *b, uint
     sample->stream = slot < s->o.n_labeled ? SAMPLER_LABELED : SAMPLER_UNLABELED;
     sample->case_index = choose_case(s, step, slot, w->order);
     const struct stored_case *c = &s->store->cases[sample->case_index];
-    const struct augment_options *o = &s->o.augment[sample->stream];
-    const struct augment_key key = {s->o.seed, step, (uint32_t)slot};
+    int view = slot % s->o.views;
+    const struct augment_options *o = &s->o.augment[s->o.views > 1 ? view > 0 : (int)sample->stream];
+    const struct augment_key key = {.seed = s->o.seed, .step = step, .slot = (uint32_t)slot,
+                                    .view = (uint16_t)view, .pieces = (uint8_t)s->o.pieces,
+                                    .piece = (uint8_t)(slot / s->o.views % s->o.pieces)};
     sample->has_label = c->label != NULL;
     augment_draw(&sample->draw, o, c, b->dims, &key);
 
@@ -245,13 +249,30 @@ static int check_options(const struct sampler_options *o, struct error *e)
     return 0;
 }
 
+/* One view and one piece are what batches have without them. */
+static int check_views(struct sampler *s, struct error *e)
+{
+    struct sampler_options *o = &s->o;
+    o->views = o->views ? o->views : 1;
+    o->pieces = o->pieces ? o->pieces : 1;
+    s->share = 1;
+    if (o->views == 1 && o->pieces == 1) return 0;
+    if (o->views < 2 || o->pieces < 1 || o->views > MAX_SLOTS || o->pieces > MAX_PIECES
+        || o->n_labeled > 0 || o->n_unlabeled % (o->views * o->pieces) != 0)
+        return fail(e, ERR_CONFIG, "C03", "%d views of %d pieces do not make %d + %d slots", o->views,
+                    o->pieces, o->n_labeled, o->n_unlabeled);
+    s->share = o->views * o->pieces;
+    return 0;
+}
+
 /* Pools of the two streams and the length of an epoch; says which fallback is in force. */
 static int choose_pools(struct sampler *s, struct error *e)
 {
     const struct case_store *c = s->store;
     int labeled = s->o.n_labeled, unlabeled = s->o.n_unlabeled, rest = c->n_cases - c->n_labeled;
     s->pool[SAMPLER_LABELED] = (struct pool_range){0, c->n_labeled};
-    s->pool[SAMPLER_UNLABELED] = (struct pool_range){c->n_labeled, rest};
+    if (s->share > 1) rest = c->n_cases;
+    s->pool[SAMPLER_UNLABELED] = (struct pool_range){c->n_cases - rest, rest};
     if (labeled > 0 && c->n_labeled == 0)
         return fail(e, ERR_DATA, "L10", "no labelled case, %d wanted in each batch", labeled);
     if (unlabeled > 0 && rest == 0) {
@@ -266,7 +287,7 @@ static int choose_pools(struct sampler *s, struct error *e)
                     "%d labelled cases for %d labelled slots: cases repeat within a batch",
                     c->n_labeled, labeled);
     int n = labeled > 0 ? c->n_labeled : s->pool[SAMPLER_UNLABELED].n;
-    int width = labeled > 0 ? labeled : unlabeled;
+    int width = (labeled > 0 ? labeled : unlabeled) / s->share;
     s->groups = n >= width ? (uint64_t)(n / width) : 1;
     return 0;
 }
@@ -326,7 +347,7 @@ int sampler_new(struct sampler **out, const struct case_store *store,
     CHECK(pthread_mutex_init(&s->lock, NULL) == 0);
     CHECK(pthread_cond_init(&s->work, NULL) == 0);
     CHECK(pthread_cond_init(&s->ready, NULL) == 0);
-    if (choose_pools(s, e) < 0 || make_ring(s, e) < 0 || make_workers(s, e) < 0) {
+    if (check_views(s, e) < 0 || choose_pools(s, e) < 0 || make_ring(s, e) < 0 || make_workers(s, e) < 0) {
         sampler_free(s);
         return -1;
     }

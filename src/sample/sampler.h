@@ -9,6 +9,11 @@
  *     cut into groups of U.
  * With L = 0 the unlabelled cases set the epoch in the same way.
  *
+ * Views: slots that show the same crop, each in its own way, side by side. Their batches are of all cases,
+ * labelled or not, and a case may give several crops, one from each of equal parts of its last axis:
+ *
+ *     slot = (case * pieces + piece) * views + view
+ *
  * Every batch is a pure function of (store, options, step): nothing is carried from step to step,
  * so a restart at any step and any number of threads give the same bytes. Threads fill batches
  * ahead of use; nothing is allocated after sampler_new.
@@ -34,6 +39,8 @@ struct sampler_options {
     int n_labeled, n_unlabeled; /* L and U, L + U in 1..4096 */
     int patch[3];               /* d, h, w */
     struct augment_options augment[SAMPLER_STREAMS]; /* slots of each stream have their own */
+    int views, pieces;          /* views > 1: see above; L is 0, U a multiple of views * pieces, and the two
+                                 * augmentations are of the first view and of the others. 0 is 1 */
     uint64_t seed;
     int without;                /* SAMPLER_NO_... */
     int threads;                /* filling ahead, up to 256; 0 = sampler_next does the work */
