@@ -43,6 +43,9 @@ static void test_counts(void **state)
     assert_int_equal(count_of(dev, d), 9448866 + 258 + 130 + 66);
     d.define = cct_define;
     assert_int_equal(count_of(dev, d), 7376896 + 4 * (2071936 + 34));
+    d.define = chaitanya_define; /* 256 -> 1024 -> 128; 64 -> 64, norm, 64 -> 64, 3x3x3 -> 128 */
+    assert_int_equal(count_of(dev, d),
+                     9448866 + 257 * 1024 + 1025 * 128 + 2 * 65 * 64 + 128 + (27 * 64 + 1) * 128);
     device_close(dev);
 }
 

@@ -220,6 +220,11 @@ void net_output_open(struct builder *b, int x, const char *name)
     net_output(b, x, name);
 }
 
+void net_freeze(struct builder *b)
+{
+    b->graph->frozen = b->graph->n_layers;
+}
+
 void net_weights(struct builder *b, const char *name, const int dims[5])
 {
     double fan = (double)dims[1] * dims[2] * dims[3] * dims[4];

@@ -321,7 +321,7 @@ void net_backward(struct net *n)
     narrow_grads(n);
     for (int k = 0; k < n->n_slots; k++)
         n->slots[k].written = n->slots[k].masked = 0;
-    for (int i = n->graph.n_layers - 1; i >= 0; i--) {
+    for (int i = n->graph.n_layers - 1; i >= n->graph.frozen; i--) {
         if (n->n_heads > 0 && i == n->first_head + n->n_heads - 1 && heads_backward(n)) {
             i = n->first_head;
         } else {

@@ -49,6 +49,8 @@ void net_output(struct builder *b, int x, const char *name); /* x: a raw convolu
 /* Logits of all classes but the first, whose logit is 0: with one such number softmax is the sigmoid. The
  * output has all of them, and so has its gradient. Such a convolution is read by nobody else. */
 void net_output_open(struct builder *b, int x, const char *name);
+/* What was recorded so far is not trained: gradients end where later layers read it. */
+void net_freeze(struct builder *b);
 /* The parameters of a convolution that others run: NAME.weight, of PyTorch's shape, and NAME.bias. */
 void net_weights(struct builder *b, const char *name, const int dims[5]);
 /* The parameters of a second network that lives in the same struct params (a projection head). */
@@ -79,6 +81,16 @@ void cct_define(struct builder *b, const struct net_definition *self);
  * resizing (centres of voxels). Dropout of 0.5, 0.3, 0.2 and 0.1 after blocks six to nine for the V-Net's.
  * 9,449,320 parameters (1, 2, 16). */
 void urpc_define(struct builder *b, const struct net_definition *self);
+/* Chaitanya's pre-training, on the parameters of one network, chaitanya_define (the V-Net, then all that
+ * follows; made, not run). f: filters.
+ *   global   the encoder and output "hidden" (64 f): its mean over an item and ReLU are what ...
+ *   describe ... describes an item: (1, 1, 1, items, 64 f) in, output "rows" (8 f) out
+ *   local    the encoder, which is not trained, the decoder to block_seven and output "regions" (8 f): in
+ *            each voxel, but on the border, a view of the 3x3x3 around it */
+void chaitanya_define(struct builder *b, const struct net_definition *self);
+void chaitanya_global_define(struct builder *b, const struct net_definition *self);
+void chaitanya_describe_define(struct builder *b, const struct net_definition *self);
+void chaitanya_local_define(struct builder *b, const struct net_definition *self);
 /* AUA's network: outputs "features" (16, raw out_conv), "mean", "log_cov_diag", "cov_factor".  The
  * projection head is a second little network (projection_define) run on gathered voxels only, its
  * parameters live in the same struct params.  9,450,260 parameters (1, 2, 16, rank 8). */

@@ -61,6 +61,7 @@ struct graph {
     int open[NET_OUTPUTS];            /* 1: it has one more channel than the layer, the first, which is 0 */
     int n_values, n_layers, n_outputs;
     int max_level;
+    int frozen;                       /* so many layers, the first ones, are not trained */
 };
 
 /* Runs a definition. params given: names are looked up there. params NULL: parameters are appended to

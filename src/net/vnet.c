@@ -82,6 +82,7 @@ struct decoded {
     enum up_by by;
     const char *prefix; /* of its names */
     float drop[4];      /* after each block, if NET_DROPOUT_BOTH */
+    int blocks;         /* of the four, the first so many */
     int x[4];
 };
 
@@ -91,7 +92,7 @@ static void decoder(struct builder *b, const struct net_definition *self, const 
     static const char *const names[] = {"five", "six", "seven", "eight", "nine"};
     static const int stages[] = {3, 3, 2, 1};
     int x = e->x[4];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < d->blocks; i++) {
         char up[32], own[32];
         int c = self->filters << (3 - i);
         snprintf(up, sizeof up, "%sblock_%s_up", d->prefix, names[i]);
@@ -106,7 +107,7 @@ static void decoder(struct builder *b, const struct net_definition *self, const 
 /* The V-Net's own way up, to block_nine and its dropout: what the heads read. */
 static int way_up(struct builder *b, const struct net_definition *self, const struct encoded *e)
 {
-    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0, 0, 0, 0.5f}};
+    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0, 0, 0, 0.5f}, .blocks = 4};
     decoder(b, self, e, &d);
     return d.x[3];
 }
@@ -150,7 +151,7 @@ static void branch(struct builder *b, const struct net_definition *self, const s
                    enum up_by by, int k)
 {
     char prefix[24] = "", head[40];
-    struct decoded d = {.by = by, .prefix = prefix, .drop = {0, 0, 0, 0.5f}};
+    struct decoded d = {.by = by, .prefix = prefix, .drop = {0, 0, 0, 0.5f}, .blocks = 4};
     if (k > 0)
         snprintf(prefix, sizeof prefix, "decoder%d.", k + 1);
     snprintf(head, sizeof head, "%sout_conv", prefix);
@@ -192,7 +193,8 @@ void cct_define(struct builder *b, const struct net_definition *self)
 void urpc_define(struct builder *b, const struct net_definition *self)
 {
     struct encoded e = encoder(b, self);
-    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0.5f, 0.3f, 0.2f, 0.1f}}; /* as published */
+    /* dropouts as published */
+    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0.5f, 0.3f, 0.2f, 0.1f}, .blocks = 4};
     decoder(b, self, &e, &d);
     net_output(b, net_conv(b, d.x[3], CONV_1, self->classes, "out_conv"), net_logits[0]);
     for (int k = 1; k < 4; k++) {
@@ -201,6 +203,51 @@ void urpc_define(struct builder *b, const struct net_definition *self)
         int x = net_conv(b, d.x[3 - k], CONV_1, self->classes, head);
         net_output(b, net_resize(b, x, NET_CENTRED, k), net_logits[k]);
     }
+}
+
+/* The heads of Chaitanya's pre-training: on x5, and on block_seven. */
+static void global_head(struct builder *b, const struct net_definition *self, int x)
+{
+    net_output(b, net_conv(b, x, CONV_1, 64 * self->filters, "global.hidden"), "hidden");
+}
+
+static void local_head(struct builder *b, const struct net_definition *self, int x)
+{
+    int f = self->filters;
+    x = net_norm_relu(b, net_conv(b, x, CONV_1, 4 * f, "local.conv1"), "local.norm1");
+    x = net_conv(b, x, CONV_1, 4 * f, "local.conv2");
+    net_output(b, net_conv(b, x, CONV_3, 8 * f, "local.out"), "regions");
+}
+
+void chaitanya_define(struct builder *b, const struct net_definition *self)
+{
+    struct encoded e = encoder(b, self);
+    struct decoded d = {.by = UP_CONV, .prefix = "", .drop = {0, 0, 0, 0.5f}, .blocks = 4};
+    decoder(b, self, &e, &d);
+    net_output(b, net_conv(b, d.x[3], CONV_1, self->classes, "out_conv"), "logits");
+    global_head(b, self, e.x[4]);
+    local_head(b, self, d.x[1]);
+    net_declare(b, chaitanya_describe_define, self);
+}
+
+void chaitanya_global_define(struct builder *b, const struct net_definition *self)
+{
+    global_head(b, self, encoder(b, self).x[4]);
+}
+
+void chaitanya_describe_define(struct builder *b, const struct net_definition *self)
+{
+    int x = net_input(b, 64 * self->filters);
+    net_output(b, net_conv(b, x, CONV_1, 8 * self->filters, "global.out"), "rows");
+}
+
+void chaitanya_local_define(struct builder *b, const struct net_definition *self)
+{
+    struct encoded e = encoder(b, self);
+    struct decoded d = {.by = UP_CONV, .prefix = "", .blocks = 2};
+    net_freeze(b);
+    decoder(b, self, &e, &d);
+    local_head(b, self, d.x[1]);
 }
 
 void aua_define(struct builder *b, const struct net_definition *self)
