@@ -292,8 +292,16 @@ static void check_pairs(int rows, int dims)
             k.pull = F(pull), k.dx = F(dx), k.count = rows, k.dims = dims, k.own_is_anchor = anchor,
             k.scale = 2.0f, k.weight = 0.3f), difference(&dx));
     SUMS(total, more, count, 1, 1, 0.0, (k.x = F(x)));
-    struct both *all[] = {&x, &u, &v, &length, &sum, &loss, &pull, &dx};
-    for (int i = 0; i < 8; i++)
+    struct both kind = bytes_below((int64_t)rows * rows, 3), z = floats(rows, 1, 2), rest = floats(rows, 0, 1);
+    MAP(relate, more, rows, (k.unit = F(u), k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.loss = F(loss),
+        k.count = rows, k.dims = dims, k.scale = 2.0f),
+        larger(difference(&z), larger(difference(&rest), difference(&loss))));
+    upload(&z), upload(&rest);
+    MAP(relate_grad, more, rows, (k.unit = F(u), k.length = F(length), k.kind = U(kind), k.z = F(z),
+        k.rest = F(rest), k.pull = F(pull), k.dx = F(dx), k.count = rows, k.dims = dims, k.scale = 2.0f,
+        k.weight = 0.3f), difference(&dx));
+    struct both *all[] = {&x, &u, &v, &length, &sum, &loss, &pull, &dx, &kind, &z, &rest};
+    for (int i = 0; i < 11; i++)
         drop(all[i]);
 }
 

@@ -320,6 +320,78 @@ static void test_pairs(void **state)
     loss_scratch_free(s);
 }
 
+/* ---- rows that are like or unlike each other --------------------------------------------------- */
+
+static double cosine(const double *a, const double *b)
+{
+    double dot = 0, x = 0, y = 0;
+    for (int d = 0; d < DIMS; d++) {
+        dot += a[d] * b[d];
+        x += a[d] * a[d];
+        y += b[d] * b[d];
+    }
+    return dot / sqrt(x * y);
+}
+
+static double naive_relations(const double *rows, const uint8_t *kind, double tau)
+{
+    double value = 0;
+    for (int i = 0; i < ROWS; i++) {
+        double others = 0;
+        for (int j = 0; j < ROWS; j++)
+            if (kind[i * ROWS + j] == RELATION_UNLIKE)
+                others += exp(cosine(rows + i * DIMS, rows + j * DIMS) / tau);
+        for (int j = 0; j < ROWS; j++) {
+            double own = exp(cosine(rows + i * DIMS, rows + j * DIMS) / tau);
+            if (kind[i * ROWS + j] == RELATION_LIKE)
+                value -= log(own / (own + others)) / ROWS;
+        }
+    }
+    return value;
+}
+
+/* A table that is not symmetric; some rows are alike with many, some with none. */
+static void test_relations(void **state)
+{
+    struct tensor x = new_tensor(1, ROWS, DIMS, VALUE_F32), dx = new_tensor(1, ROWS, DIMS, VALUE_F32);
+    struct loss_options o = {.classes = 2};
+    static uint8_t kind[ROWS * ROWS];
+    struct loss_scratch *s;
+    struct relations *r;
+    struct error e;
+    const double h = 1e-5, tau = 0.3;
+    double value, largest = 0, worst = 0;
+    (void)state;
+    for (int i = 0; i < ROWS * ROWS; i++)
+        kind[i] = i / ROWS == i % ROWS || i / ROWS == 7 ? 0 : (uint8_t)(i * 7 % 11 % 3);
+    fill(&x, 79, 2.0f);
+    double *rows = doubles(&x);
+    assert_ok(loss_scratch_new(&s, dev, &o, &e), e);
+    assert_ok(relations_new(&r, dev, kind, ROWS, DIMS, &e), e);
+    ask_relations(s, r, x.data, tau, 0.7, dx.data, &value);
+    loss_settle(s);
+    assert_true(value > 1 && fabs(value / naive_relations(rows, kind, tau) - 1) < 1e-6);
+    for (int i = 0; i < ROWS * DIMS; i++) {
+        double old = rows[i];
+        rows[i] = old + h;
+        double up = naive_relations(rows, kind, tau);
+        rows[i] = old - h;
+        double slope = 0.7 * (up - naive_relations(rows, kind, tau)) / (2 * h);
+        rows[i] = old;
+        largest = fmax(largest, fabs(slope));
+        worst = fmax(worst, fabs(slope - (double)((float *)dx.data)[i]));
+    }
+    assert_true(largest > 1e-3 && worst < 1e-5 * largest);
+    memset(x.data, 0, DIMS * sizeof(float));
+    ask_relations(s, r, x.data, 0.1, 0.7, dx.data, &value);
+    loss_settle(s);
+    assert_true(isfinite(value));
+    relations_free(r);
+    loss_scratch_free(s);
+    free_tensor(&x), free_tensor(&dx);
+    free(rows);
+}
+
 /* ---- the network ------------------------------------------------------------------------------- */
 
 /* Class 0 has the logit 0, whatever comes in, and what is sent to it stays outside. */
@@ -363,12 +435,68 @@ static void test_open_output(void **state)
     free_tensor(&image);
 }
 
+/* What is frozen gets no gradient; the rest gets what it would have got. */
+static void test_frozen_encoder(void **state)
+{
+    struct net_definition all = {.define = chaitanya_define, .channels = 1, .classes = 2, .filters = 2,
+                                 .dropout = NET_DROPOUT_NONE}, local = all;
+    struct net_shape shape = {.n = 2, .d = 16, .h = 16, .w = 32, .use = NET_TRAINING};
+    struct net_pass pass = {.mode = NET_TRAIN, .seed = 1};
+    struct tensor image = {.type = VALUE_F32, .n = 2, .d = 16, .h = 16, .w = 32, .c = 1};
+    struct params *p;
+    struct net *part, *whole;
+    struct error e;
+    (void)state;
+    local.define = chaitanya_local_define;
+    image.data = dev->ops->alloc(dev, 2 * 8192 * sizeof(float));
+    fill(&image, 75, 1.0f);
+    assert_ok(params_new(&p, dev, &all, PARAMS_WITH_GRAD, &e), e);
+    params_init(p, 3, 3);
+    assert_ok(net_new(&part, p, &local, &shape, &e), e);
+    assert_ok(net_new(&whole, p, &all, &shape, &e), e);
+    float *kept = malloc((size_t)p->trainable_count * sizeof *kept);
+    unsigned char *touched = malloc((size_t)p->n_trainable);
+    net_forward(part, &image, &pass);
+    struct tensor d = net_grad(part, "regions");
+    assert_true(d.c == 16 && d.d == 4 && d.w == 8);
+    fill(&d, 76, 1.0f);
+    net_backward(part);
+    memcpy(kept, p->grad, (size_t)p->trainable_count * sizeof *kept);
+    memcpy(touched, p->touched, (size_t)p->n_trainable);
+    params_zero_grad(p);
+    net_forward(whole, &image, &pass);
+    d = net_grad(whole, "regions");
+    fill(&d, 76, 1.0f);
+    net_backward(whole);
+    int frozen = 0, trained = 0, encoder = 1;
+    for (int k = 0; k < p->n_trainable; k++) {
+        const struct param *q = &p->list[k];
+        encoder = encoder && strncmp(q->name, "block_five_up", 13) != 0;
+        assert_int_equal(touched[k], p->touched[k] && !encoder);
+        frozen += p->touched[k] && encoder;
+        trained += touched[k];
+        double largest = 0, worst = 0; /* sums are made in another order */
+        for (int64_t i = q->offset; touched[k] && i < q->offset + q->count; i++) {
+            largest = fmax(largest, fabs((double)p->grad[i]));
+            worst = fmax(worst, fabs((double)p->grad[i] - (double)kept[i]));
+        }
+        assert_true(worst <= 1e-4 * largest);
+    }
+    assert_true(frozen == 16 * 4 && trained == 8 * 4 + 8);
+    free(kept), free(touched);
+    net_free(part);
+    net_free(whole);
+    params_free(p);
+    free_tensor(&image);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_maps), cmocka_unit_test(test_cube),        cmocka_unit_test(test_losses),
         cmocka_unit_test(test_tanh), cmocka_unit_test(test_open_output), cmocka_unit_test(test_maps_back),
-        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_pairs), cmocka_unit_test(test_relations),
+        cmocka_unit_test(test_frozen_encoder),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

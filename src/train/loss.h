@@ -188,6 +188,18 @@ enum pairs_anchor { PAIRS_OWN, PAIRS_OTHERS };
 void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const float *other,
                enum pairs_anchor anchor, double tau, double weight, float *dx, double *value);
 
+/* ---- rows that are like or unlike each other (loss_relations.c) ----------------------------------- */
+/* kind (count, count), host: by enum relation (kernels_pairs.h), what row j is to anchor i. */
+struct relations;
+int relations_new(struct relations **out, struct device *dev, const uint8_t *kind, int count, int dims,
+                  struct error *e);
+void relations_free(struct relations *r);
+/* Sum over all pairs (i, j) that are alike of -ln(exp s_ij / (exp s_ij + sum over k unlike i of exp s_ik)),
+ * s the cosine similarity / tau, divided by the number of rows. x, dx: (count, dims) as in ask_pairs; every
+ * row gets a gradient, as an anchor and as one of the others. */
+void ask_relations(struct loss_scratch *s, struct relations *r, const float *x, double tau, double weight,
+                   float *dx, double *value);
+
 /* ---- shared by many methods ------------------------------------------------------------------ */
 /* label = argmax of logits, as U8; confidence (F32, 1 channel) = its probability, if data != NULL. */
 void hard_labels(struct device *dev, const struct tensor *logits, const struct tensor *label,
