@@ -16,6 +16,7 @@
 
 #include "golden/aua.h"
 #include "golden/cct.h"
+#include "golden/chaitanya.h"
 #include "golden/dan.h"
 #include "golden/dtc.h"
 #include "golden/mc_net.h"
@@ -30,6 +31,7 @@ static const struct {
 #define TABLE(runs) {runs, sizeof runs / sizeof runs[0]}
     TABLE(golden_runs),
     TABLE(golden_runs_cct),
+    TABLE(golden_runs_chaitanya),
     TABLE(golden_runs_dan),
     TABLE(golden_runs_dtc),
     TABLE(golden_runs_mc_net),
@@ -255,6 +257,8 @@ GOLDEN(cct_two)
 GOLDEN(cct_three)
 GOLDEN(urpc_two)
 GOLDEN(urpc_three)
+GOLDEN(chaitanya_two)
+GOLDEN(chaitanya_three)
 
 int main(void)
 {
@@ -293,6 +297,8 @@ int main(void)
         cmocka_unit_test(golden_cct_three),
         cmocka_unit_test(golden_urpc_two),
         cmocka_unit_test(golden_urpc_three),
+        cmocka_unit_test(golden_chaitanya_two),
+        cmocka_unit_test(golden_chaitanya_three),
     };
 #ifdef __SANITIZE_ADDRESS__
     cmocka_set_test_filter("golden_*two*"); /* a step takes ten times as long: one run a method must do */

@@ -169,6 +169,14 @@ static uint64_t model_hash(void)
     return hash_bytes(bytes, n, 0);
 }
 
+static int64_t all_steps(const struct method *m, const struct settings *set)
+{
+    int64_t sum = 0;
+    for (const struct phase *p = m->phases; p->name; p++)
+        sum += phase_steps(p, set);
+    return sum;
+}
+
 /* Stopped after some step, gone on with by two threads: the bytes of the run that nobody disturbed. */
 static void every_method_resumes(void **state)
 {
@@ -180,7 +188,7 @@ static void every_method_resumes(void **state)
         struct settings set = small_settings(name);
         assert_ok(train_small(&set, 0, 1, 0, &e), e);
         uint64_t want = model_hash();
-        for (int64_t at = 1; at < 4; at += 2) {
+        for (int64_t at = 1; at < all_steps(methods[i], &set); at += 2) {
             assert_refused(train_small(&set, at, 1, 0, &e), e, ERR_STOPPED, "P11");
             assert_ok(train_small(&set, 0, 2, 1, &e), e);
             if (model_hash() != want)
@@ -189,10 +197,11 @@ static void every_method_resumes(void **state)
     }
 }
 
-/* Methods whose network has several outputs publish the V-Net in it, with the weights of the last step. */
+/* Methods whose network has several outputs, or heads of earlier phases, publish the V-Net in it, with the
+ * weights of the last step. */
 static void branches_publish_a_vnet(void **state)
 {
-    static const char names[][16] = {"mc-net", "mc-net-plus", "urpc", "cct"};
+    static const char names[][16] = {"mc-net", "mc-net-plus", "urpc", "cct", "chaitanya"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct net_definition def;
@@ -209,7 +218,7 @@ static void branches_publish_a_vnet(void **state)
         assert_int_equal(checkpoint_open(&f, &files, "run", NULL, &e), 1);
         for (int k = 0; k < p->n; k++) {
             float *have = mem_alloc(&e, (size_t)p->list[k].count, sizeof *have);
-            snprintf(full, sizeof full, "model.student/%s", p->list[k].name);
+            snprintf(full, sizeof full, "model.%s/%s", i < 4 ? "student" : "model", p->list[k].name);
             const struct st_tensor *t = st_find(&f, full);
             assert_non_null(t);
             assert_ok(param_download(have, p, p->value, k, &e), e);

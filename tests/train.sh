@@ -167,7 +167,7 @@ limited '-s 256' "$falx" train set -o small-stack $tiny >out 2>err; code=$?
 
 # ---- networks with several outputs: a plain V-Net is published ---------------------------------------------
 expect 0 'done' "$falx" train set -o plain $tiny --method supervised
-for m in mc-net-plus urpc cct; do
+for m in mc-net-plus urpc cct chaitanya; do
     expect 0 'done' "$falx" train set -o "$m" $tiny --method $m --val 1
     expect 0 'mask' "$falx" predict "$m" -i set/images/phantom_0001.nii.gz -o $m.nii.gz
     [ "$(wc -c <$m/model.safetensors)" = "$(wc -c <plain/model.safetensors)" ] || wrong "$m: not a V-Net"

@@ -134,7 +134,7 @@ const struct option_row options[] = {
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
      .verbs = TRAIN_ONLY, .value = "aua",
      .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet|simcvd"
-                "|mc-net|mc-net-plus|urpc|cct",
+                "|mc-net|mc-net-plus|urpc|cct|chaitanya",
      .help = "how to learn"},
     {.name = "steps", .aliases = "max-iterations", .kind = OPTION_INT, .group = GROUP_TRAIN,
      .offset = AT(set.steps), .verbs = TRAIN, .value = "6000", .min = 1, .max = 10000000,

@@ -16,6 +16,7 @@ const struct method *const methods[] = {
     &method_mc_net_plus,
     &method_urpc,
     &method_cct,
+    &method_chaitanya,
     &method_aua,
     NULL,
 };

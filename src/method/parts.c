@@ -23,6 +23,21 @@ void part_target(struct trainer *t, const char *model)
     t->target = (int)(trainer_find(t, model) - t->models);
 }
 
+void part_learn_labels(struct trainer *t, const char *model, struct loss_scratch *scratch)
+{
+    struct net *net = trainer_find(t, model)->net;
+    struct net_pass pass = part_pass(t, NET_TRAIN, 0);
+    struct tensor everywhere = {.data = NULL};
+    double ce, dice;
+    net_forward(net, &t->image, &pass);
+    struct tensor logits = net_value(net, "logits"), dlogits = net_grad(net, "logits");
+    double loss = loss_ce_dice(t->dev, scratch, &logits, &t->label, &everywhere, 1.0, &dlogits, &ce, &dice);
+    net_backward(net);
+    note(t, "loss", loss);
+    note(t, "ce", ce);
+    note(t, "dice", dice);
+}
+
 struct tensor part_like(const struct tensor *like, int n, int c, enum value_type type)
 {
     struct tensor x = *like;

@@ -12,7 +12,7 @@
 extern const struct method method_supervised, method_aua, method_copypaste;
 extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; /* for comparison */
 extern const struct method method_dtc, method_dan, method_sassnet, method_simcvd;
-extern const struct method method_mc_net, method_mc_net_plus, method_urpc, method_cct;
+extern const struct method method_mc_net, method_mc_net_plus, method_urpc, method_cct, method_chaitanya;
 
 /* V-Net with the run's channels, classes, filters and dropout. */
 struct net_definition part_definition(const struct trainer *t);
@@ -20,6 +20,9 @@ struct net_definition part_definition(const struct trainer *t);
 struct net_pass part_pass(const struct trainer *t, enum net_mode mode, int number);
 /* The model that is validated and published at the end. */
 void part_target(struct trainer *t, const char *model);
+
+/* A step of labels alone: `model`'s pass over the batch, their loss, back, and the notes of it. */
+void part_learn_labels(struct trainer *t, const char *model, struct loss_scratch *scratch);
 
 /* Device memory of a method: the shape of `like` with n items of c channels, then its memory. Alloc
  * keeps what is already there; free accepts what is not. */

@@ -34,18 +34,7 @@ static int begin(struct trainer *t, struct error *e)
 static void gradients(struct trainer *t)
 {
     struct supervised *s = t->method_state;
-    struct model *m = trainer_find(t, "model");
-    struct net_pass pass = part_pass(t, NET_TRAIN, 0);
-    struct tensor everywhere = {.data = NULL};
-    double ce, dice;
-    net_forward(m->net, &t->image, &pass);
-    struct tensor logits = net_value(m->net, "logits"), dlogits = net_grad(m->net, "logits");
-    double loss = loss_ce_dice(t->dev, s->scratch, &logits, &t->label, &everywhere, 1.0, &dlogits,
-                               &ce, &dice);
-    net_backward(m->net);
-    note(t, "loss", loss);
-    note(t, "ce", ce);
-    note(t, "dice", dice);
+    part_learn_labels(t, "model", s->scratch);
 }
 
 const struct method method_supervised = {

@@ -52,21 +52,38 @@ int train_sampler_threads(const struct device *dev)
     return spare < 1 ? 1 : spare > MOST ? MOST : spare;
 }
 
-static const struct augment_options *phase_augmentation(const struct trainer *t)
+/* Another light, for scans of deviation 1: contrast and brightness, as Chaitanya et al. have them for values
+ * of 0 to 1. The part of a crop that is made larger has their extent, too, 100 of 192 voxels. */
+static const struct augment_options augment_views[][SAMPLER_STREAMS] = {
+    [PHASE_VIEWS_PIECES] = {{.crop = AUGMENT_CROP_WITHIN},
+                            {.crop = AUGMENT_CROP_WITHIN, .scale = {1.0f, 0.52f, 0.52f}, .wander = 1,
+                             .brightness = {1.0f, 0.7f, 1.3f}, .shift = {1.0f, -1.0f, 1.0f}}},
+    [PHASE_VIEWS_LIGHTS] = {{.crop = AUGMENT_CROP_WITHIN, .brightness = {1.0f, 0.7f, 1.3f},
+                             .shift = {1.0f, -1.0f, 1.0f}},
+                            {.crop = AUGMENT_CROP_WITHIN, .brightness = {1.0f, 0.7f, 1.3f},
+                             .shift = {1.0f, -1.0f, 1.0f}}}};
+
+/* Of labelled and unlabelled slots, or of first and second views. */
+static const struct augment_options *slot_augmentation(const struct trainer *t, int which)
 {
-    return trainer_phase(t)->batch.plain ? &augment_crop : augmentation(t->set);
+    const struct phase_batch *b = &trainer_phase(t)->batch;
+    if (b->views)
+        return &augment_views[b->views][which];
+    return b->plain ? &augment_crop : augmentation(t->set);
 }
 
 int batches_sample(struct trainer *t, struct error *e)
 {
     const struct settings *s = t->set;
     const struct train_options *o = t->own->o;
-    const struct augment_options *augment = phase_augmentation(t);
-    int no_label = trainer_phase(t)->batch.host_labels ? 0 : SAMPLER_NO_LABEL;
+    const struct phase_batch *b = &trainer_phase(t)->batch;
+    const int *patch = t->own->patch;
+    int no_label = b->host_labels ? 0 : SAMPLER_NO_LABEL;
     struct sampler_options so = {
         .n_labeled = t->n_labeled, .n_unlabeled = t->n_unlabeled,
-        .patch = {(int)s->patch[0], (int)s->patch[1], (int)s->patch[2]},
-        .augment = {*augment, *augment},
+        .patch = {patch[0], patch[1], patch[2]},
+        .augment = {*slot_augmentation(t, 0), *slot_augmentation(t, 1)},
+        .views = b->views ? 2 : 1, .pieces = b->views == PHASE_VIEWS_PIECES ? PHASE_PIECES : 1,
         .seed = (uint64_t)s->seed + (uint64_t)t->phase * PHASE_SEED,
         .without = t->own->cut ? SAMPLER_NO_IMAGE | no_label : 0,
         .threads = o->sampler_threads, .depth = o->sampler_threads + 3,
@@ -80,9 +97,9 @@ int batches_sample(struct trainer *t, struct error *e)
 static int make_tensor(struct trainer *t, struct tensor *x, int c, enum value_type type,
                        struct error *e)
 {
-    const int64_t *p = t->set->patch;
-    *x = (struct tensor){.type = type, .n = t->n_labeled + t->n_unlabeled, .d = (int)p[0],
-                         .h = (int)p[1], .w = (int)p[2], .c = c};
+    const int *p = t->own->patch;
+    *x = (struct tensor){.type = type, .n = t->n_labeled + t->n_unlabeled, .d = p[0], .h = p[1], .w = p[2],
+                         .c = c};
     x->data = t->dev->ops->alloc(t->dev, (size_t)tensor_count(x) * value_bytes(type));
     return device_check(t->dev, e);
 }
@@ -119,14 +136,37 @@ static void show(struct trainer *t, const struct staged *s)
     t->label_host = s->bytes;
 }
 
+/* Half as thick, in steps of what networks take; 80 becomes 32. */
+static int thin(int extent)
+{
+    enum { STEP = 16 };
+    return extent / 2 < STEP ? extent : extent / 2 / STEP * STEP;
+}
+
+/* How many slots of which shape. */
+static void compose(struct trainer *t)
+{
+    const struct phase_batch *b = &trainer_phase(t)->batch;
+    int all = (int)t->set->batch, *patch = t->own->patch;
+    t->n_labeled = b->views ? 0 : (int)t->set->labeled_batch;
+    t->n_unlabeled = b->labeled_only ? 0 : all - t->n_labeled;
+    for (int a = 0; a < 3; a++)
+        patch[a] = (int)t->set->patch[a];
+    if (b->views == PHASE_VIEWS_LIGHTS)
+        t->n_unlabeled = all < 4 ? 2 : all / 2 * 2;
+    if (b->views != PHASE_VIEWS_PIECES)
+        return;
+    t->n_unlabeled = 2 * (all < 8 ? 1 : all / 4) * PHASE_PIECES * 2;
+    patch[2] = thin(patch[2]);
+}
+
 int batches_begin(struct trainer *t, struct error *e)
 {
     struct train_private *own = t->own;
-    t->n_labeled = (int)t->set->labeled_batch;
-    t->n_unlabeled =
-        trainer_phase(t)->batch.labeled_only ? 0 : (int)(t->set->batch - t->set->labeled_batch);
+    compose(t);
     own->now = 0;
-    own->cut = own->resident && augment_is_local(phase_augmentation(t));
+    own->cut = own->resident && augment_is_local(slot_augmentation(t, 0)) &&
+               augment_is_local(slot_augmentation(t, 1));
     if (make_staged(t, &own->staged[0], e) < 0 || make_other(t, e) < 0)
         return -1;
     show(t, &own->staged[0]);

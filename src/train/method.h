@@ -76,12 +76,21 @@ struct phase_batch {
     int labeled_only;              /* 1: the unlabelled slots are left out */
     int plain;                     /* 1: crops only, no other augmentation */
     int host_labels;               /* 1: label_host is looked at */
+    int views;                     /* enum phase_views; then there are no labelled slots */
 };
+
+/* Pairs of views of one crop, side by side, of all cases.
+ *   PIECES   thin crops, from each of PHASE_PIECES parts of a case along the last axis: as it is, then a part
+ *            of it made larger in another light; 2 cases, or 4, 6, ... with --batch 8, 12, ...
+ *   LIGHTS   patches in two lights, half as many as --batch says */
+enum phase_views { PHASE_NO_VIEWS, PHASE_VIEWS_PIECES, PHASE_VIEWS_LIGHTS };
+enum { PHASE_PIECES = 4 };
 
 struct phase {
     const char *name;              /* "stage1" */
     double share;                  /* steps = share * --steps, rounded up (prototypes: 0.5) */
     int by_stage2_share;           /* 1: times settings.stage2_share */
+    int untested;                  /* 1: what it trains cannot segment yet, so it is not validated */
     int stage;                     /* left out if settings.stages is smaller; 0 and 1: never */
     struct phase_batch batch;
     /* Makes models and registers state; called when the phase starts and again on resume, before the

@@ -146,7 +146,7 @@ static int validation_due(const struct trainer *t)
     const struct train_private *own = t->own;
     const struct train_options *o = own->o;
     if (!o->val || o->val->n_cases == 0 || own->at.validated == (int64_t)t->draw ||
-        !trainer_trains(t))
+        !trainer_trains(t) || trainer_phase(t)->untested)
         return 0;
     int64_t every = t->set->val_every;
     return every > 0 ? t->step > 0 && (t->step % every == 0 || t->step == t->steps)

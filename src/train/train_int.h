@@ -31,6 +31,7 @@ struct train_private {
     int64_t saved_draw;              /* steps done (all phases) at that checkpoint; -1: none */
 
     struct resident *resident;       /* the cases in the memory of the device; NULL: it has none or no room */
+    int patch[3];                    /* of this phase's batches */
     int cut;                         /* 1: this phase cuts its patches out of them */
     struct sampler *sampler;         /* of this phase */
     struct staged staged[2];         /* the batch of this step and, where the device copies beside its work,
