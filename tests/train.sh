@@ -45,6 +45,19 @@ expect 9 'seed' "$falx" train set -o run $tiny --seed 3 --resume
 expect 0 'starting over' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
 same anew/model.safetensors first
 
+# ---- trainings that share a folder of prepared cases wait for each other -------------------------
+expect 0 done "$falx" train set -o shared-1 $tiny --recipe la --cache shared
+flock shared sleep 2 & pid=$!
+sleep 0.2
+expect 0 'waiting for another falx' "$falx" train set -o shared-2 ${tiny% --quiet} --recipe la --cache shared
+kill -0 $pid 2>/dev/null && wrong 'a training did not wait for the folder of prepared cases'
+same shared-2/model.safetensors shared-1/model.safetensors
+for i in 1 2 3; do
+    "$falx" train set -o shared-$i-of-3 $tiny --recipe la --cache together >/dev/null 2>err-$i &
+done
+wait
+for i in 1 2 3; do same shared-$i-of-3/model.safetensors shared-1/model.safetensors; done
+
 # ---- same bytes, whatever the threads ------------------------------------------------------------
 precisions=f32
 if "$falx" doctor --json | grep -q '"amx_bf16": true'; then

@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/io.h"
 #include "base/json.h"
@@ -51,6 +52,16 @@ static void show_progress(void *arg, const char *pass, int64_t done, int64_t tot
     progress_at(p->line, done);
 }
 
+/* Another training prepares the same folder: its turn first. 0 when told to stop. */
+static int wait_for_turn(const struct config *c, const char *folder, int times)
+{
+    const struct timespec nap = {0, 100000000};
+    if (times == 0)
+        report_line(console_report(c), REPORT_NOTE, folder, NULL, "waiting for another falx that prepares it");
+    nanosleep(&nap, NULL);
+    return !stop_requested();
+}
+
 int train_prepare(struct recipe *out, const struct config *c, const struct dataset *d, const char *recipe,
                   const char *folder, struct pool *pool, struct error *e)
 {
@@ -61,7 +72,10 @@ int train_prepare(struct recipe *out, const struct config *c, const struct datas
                                 .skip_bad = c->skip_bad, .request = config_request(c), .pool = pool,
                                 .report = console_report(c), .progress = show_progress,
                                 .progress_arg = &passes};
-    int result = prepare_set(&summary, d, &o, e);
+    int result, times = 0;
+    do
+        result = prepare_set(&summary, d, &o, e);
+    while (result < 0 && e->code == ERR_BUSY && wait_for_turn(c, folder, times++));
     progress_end(passes.line);
     if (result < 0)
         return -1;
