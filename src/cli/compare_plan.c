@@ -449,6 +449,7 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     facts_add(out, "stride", "%lld,%lld,%lld", (long long)c->stride[0], (long long)c->stride[1],
               (long long)c->stride[2]);
     facts_add(out, "window", "%d", c->window);
+    facts_add(out, "samples", "%lld", (long long)c->samples);
     facts_add(out, "trained_cases", "%016llx",
               (unsigned long long)hash_names(&p->all, &p->views[cell->view]));
     facts_add(out, "test_cases", "%016llx", (unsigned long long)hash_names(&p->held, NULL));
