@@ -57,7 +57,8 @@ static int wait_for_turn(const struct config *c, const char *folder, int times)
 {
     const struct timespec nap = {0, 100000000};
     if (times == 0)
-        report_line(console_report(c), REPORT_NOTE, folder, NULL, "waiting for another falx that prepares it");
+        report_line(console_report(c), REPORT_NOTE, folder, NULL,
+                    "waiting for another falx that prepares it");
     nanosleep(&nap, NULL);
     return !stop_requested();
 }
