@@ -2,7 +2,8 @@
  * operands. A program of its own, for a first visit to a GPU; cuda_conv_times.cu takes the times.
  *
  *     make build/cuda_conv_check && build/cuda_conv_check
- * An argument says how many random cases of each kind are tried (24).
+ * An argument says how many random cases of each kind are tried (24), a second which precision is (1: f32,
+ * 2: bf16, 3: tf32; all).
  */
 #include <math.h>
 #include <stdio.h>
@@ -50,6 +51,16 @@ static float from_bf16(uint16_t h)
 {
     uint32_t u = (uint32_t)h << 16;
     float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* To ten bits of mantissa, ties away from 0; not for what is not finite. */
+static float to_tf32(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    u = (u + 0x1000u) & 0xffffe000u;
     memcpy(&f, &u, 4);
     return f;
 }
@@ -134,7 +145,8 @@ struct one {
 
 struct set {
     struct one o;
-    int bf16, taps;
+    enum precision precision;
+    int taps;
     struct both x[2], scale[2], shift[2], y, g, p, q, r, y_scale, y_shift, dx, weight, bias, dweight, dbias;
     std::vector<float> dx_before, dweight_before, dbias_before;
     double *mean, *m2, *norm_sums;
@@ -142,23 +154,26 @@ struct set {
     int with_sums;
     std::vector<double> moments, sums;
     std::vector<double> a, dy, w; /* operands */
+    std::vector<double> dy_added; /* dy as dbias adds it up: tf32 is for products alone */
     struct conv_in in;
     struct conv_grad grad;
 };
 
 static double operand(const struct set *s, float f)
 {
-    return s->bf16 ? from_bf16(to_bf16(f)) : f;
+    return s->precision == PRECISION_BF16 ? from_bf16(to_bf16(f))
+           : s->precision == PRECISION_TF32 ? to_tf32(f) : f;
 }
 
-static void set_up(struct set *s, const struct one *o, int bf16)
+static void set_up(struct set *s, const struct one *o, enum precision precision)
 {
-    enum value_type type = bf16 ? VALUE_BF16 : VALUE_F32, out = o->f32_out ? VALUE_F32 : type;
+    enum value_type type = precision == PRECISION_BF16 ? VALUE_BF16 : VALUE_F32;
+    enum value_type out = o->f32_out ? VALUE_F32 : type;
     int up2 = o->kind == CONV_UP ? 2 : 1, down2 = o->kind == CONV_DOWN ? 2 : 1;
     int d = o->d * up2 / down2, h = o->h * up2 / down2, w = o->w * up2 / down2;
     int64_t nci = (int64_t)o->n * o->c_in, nco = (int64_t)o->n * o->c_out;
     s->o = *o;
-    s->bf16 = bf16;
+    s->precision = precision;
     s->taps = o->kind == CONV_3 ? 27 : o->kind == CONV_1 ? 1 : 8;
     s->in = conv_in{};
     s->in.count = o->sources;
@@ -273,6 +288,7 @@ static void make_operands(struct set *s)
         s->a[i] = operand(s, sum);
     }
     s->dy.resize(s->y.host.size());
+    s->dy_added.resize(s->y.host.size());
     for (size_t i = 0; i < s->dy.size(); i++) {
         size_t at = i / out_item * (size_t)o->c_out + i % (size_t)o->c_out;
         volatile float v = s->g.host[i], y = s->y.host[i], normed = y, part;
@@ -289,6 +305,7 @@ static void make_operands(struct set *s)
             v = v + part;
         }
         s->dy[i] = operand(s, v);
+        s->dy_added[i] = s->precision == PRECISION_TF32 ? v : s->dy[i];
     }
     s->w.resize(s->weight.host.size());
     for (size_t i = 0; i < s->w.size(); i++)
@@ -344,8 +361,8 @@ static double error_of(const std::vector<double> &want, const std::vector<float>
     return error / power;
 }
 
-/* Returns 1 if the error is above what tests/test_conv.c allows; tensor cores cut off sums, so in bf16 what
- * is stored in float32 may have 1e-9 here. */
+/* Returns 1 if the error is above what tests/test_conv.c allows; tensor cores cut off sums, so what they
+ * have made may have 1e-9 here even if it is stored in float32. */
 static int judge(const char *what, double error, double limit)
 {
     if (error <= limit)
@@ -362,8 +379,8 @@ static int judge_sums(const struct set *s)
         double mean = 0, m2 = 0, sum = s->dbias_before[(size_t)c], mass = 0;
         for (size_t i = (size_t)c; i < s->y.host.size(); i += (size_t)co) {
             mean += s->y.host[i];
-            sum += s->dy[i];
-            mass += fabs(s->dy[i]);
+            sum += s->dy_added[i];
+            mass += fabs(s->dy_added[i]);
         }
         mean /= (double)voxels;
         for (size_t i = (size_t)c; i < s->y.host.size(); i += (size_t)co)
@@ -403,8 +420,8 @@ static void check(struct cuda_context *c, const struct one *o)
 {
     struct set s;
     struct truth t;
-    int bf16 = c->precision == PRECISION_BF16;
-    set_up(&s, o, bf16);
+    static const char *const names[] = {"", "f32 ", "bf16", "tf32"};
+    set_up(&s, o, c->precision);
     run(c, &s);
     make_operands(&s);
     t.y.resize(s.y.host.size());
@@ -417,14 +434,14 @@ static void check(struct cuda_context *c, const struct one *o)
         t.dweight.assign(t.dweight.size(), 0);
     }
     convolve(&s, &t);
-    double f32 = bf16 ? 1e-9 : 1e-12;
+    double f32 = c->precision == PRECISION_F32 ? 1e-12 : 1e-9;
     double ey = error_of(t.y, s.y.host), ew = error_of(t.dweight, s.dweight.host);
     double ex = o->dx ? error_of(t.dx, s.dx.host) : 0;
     int bad = judge("output", ey, s.y.t.type == VALUE_BF16 ? 1e-5 : f32);
     bad |= judge("dx", ex, s.dx.t.type == VALUE_BF16 ? 1e-5 : f32);
     bad |= judge("dweight", ew, f32) | judge_sums(&s) | judge_norm(&s);
     printf("%s %s kind %d %dx%dx%dx%d %d->%d sources %d norm %d relu %d grad %d add %d f32 %d%d%d: "
-           "y %.1e dx %.1e dw %.1e\n", bad ? "FAIL" : "PASS", bf16 ? "bf16" : "f32 ", o->kind, o->n, o->d,
+           "y %.1e dx %.1e dw %.1e\n", bad ? "FAIL" : "PASS", names[c->precision], o->kind, o->n, o->d,
            o->h, o->w, o->c_in, o->c_out, o->sources, o->norm, o->relu, o->grad, o->add, o->f32_out,
            o->f32_dx, o->f32_in, ey, ex, ew);
     fflush(stdout);
@@ -463,6 +480,9 @@ static const struct one cases[] = {
     {CONV_DOWN, 1, 32, 48, 32, 16, 32, 1, 1, 1, 2, 1, 0, 0, 0, 0},
     {CONV_UP, 2, 4, 6, 4, 64, 32, 2, 1, 1, 2, 1, 0, 0, 0, 0},
     {CONV_UP, 1, 7, 7, 5, 128, 64, 1, 1, 1, 2, 1, 1, 0, 0, 0},
+    {CONV_3, 1, 1, 1, 700, 16, 8, 1, 1, 1, 2, 1, 0, 0, 0, 0},
+    {CONV_UP, 1, 2, 3, 5, 16, 96, 1, 1, 1, 2, 1, 0, 0, 0, 0},
+    {CONV_1, 2, 64, 64, 72, 8, 8, 1, 1, 1, 2, 1, 0, 0, 0, 0},
 };
 
 static struct one random_one(int kind)
@@ -499,7 +519,7 @@ static void check_bits(struct cuda_context *c)
     struct set s[2];
     for (int i = 0; i < 2; i++) {
         state = 7;
-        set_up(&s[i], &o, c->precision == PRECISION_BF16);
+        set_up(&s[i], &o, c->precision);
         run(c, &s[i]);
     }
     int same = s[0].y.host == s[1].y.host && s[0].dx.host == s[1].dx.host &&
@@ -532,9 +552,11 @@ int main(int n, char **arg)
 {
     int each = n > 1 ? atoi(arg[1]) : 24;
     struct cuda_context c = {};
-    for (int bf16 = 1; bf16 >= 0; bf16--) {
-        c.precision = bf16 ? PRECISION_BF16 : PRECISION_F32;
-        check_all(&c, each);
+    static const enum precision all[] = {PRECISION_BF16, PRECISION_TF32, PRECISION_F32};
+    for (enum precision p : all) {
+        c.precision = p;
+        if (n < 3 || p == atoi(arg[2]))
+            check_all(&c, each);
     }
     printf("%s: %d failures\n", failures ? "FAIL" : "PASS", failures);
     return failures > 0;

@@ -1,7 +1,7 @@
 /* cuda_conv_times.cu - how long the convolutions of the V-Net take on a GPU, next to what products and bytes
  * alone would take: patches of 112 x 112 x 80, a batch of four and a single one.
  *
- *     make build/cuda_conv_times && build/cuda_conv_times [LAYER [BATCH [f32]]]
+ *     make build/cuda_conv_times && build/cuda_conv_times [LAYER [BATCH [f32|tf32]]]
  *
  * LAYER is a part of a layer's name: those alone are timed.
  */
@@ -198,7 +198,7 @@ int main(int n, char **arg)
 {
     struct cuda_context c = {};
     const char *only = n > 1 ? arg[1] : "";
-    c.precision = n > 3 ? PRECISION_F32 : PRECISION_BF16;
+    c.precision = n < 4 ? PRECISION_BF16 : strcmp(arg[3], "tf32") == 0 ? PRECISION_TF32 : PRECISION_F32;
     for (int batch = 4; batch > 0; batch -= 3)
         if (n < 3 || atoi(arg[2]) == batch)
             time_all(&c, batch, only);

@@ -21,7 +21,7 @@ for row in sqlite3.connect(sys.argv[1]).execute(
         "$1"/metrics.sqlite
 }
 
-for precision in bf16 f32; do
+for precision in bf16 tf32 f32; do
     rm -rf run hashes
     for i in $(seq 20); do
         rm -rf run

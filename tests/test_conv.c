@@ -632,6 +632,8 @@ static void test_refuses(void **state)
     assert_refused(device_open(&dev, &(struct device_options){.level = "none"}, &e), e, ERR_DEVICE, "");
     struct device_options o = {.level = "base", .precision = PRECISION_BF16};
     assert_refused(device_open(&dev, &o, &e), e, ERR_DEVICE, "");
+    o = (struct device_options){.name = "cpu", .precision = PRECISION_TF32};
+    assert_refused(device_open(&dev, &o, &e), e, ERR_DEVICE, "");
     assert_ok(device_open(&dev, &(struct device_options){.threads = 3}, &e), e);
     assert_int_equal(dev->precision, isa_level(NULL)->bf16 ? PRECISION_BF16 : PRECISION_F32);
     assert_non_null(strstr(dev->describe, "3 threads"));

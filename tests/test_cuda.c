@@ -46,10 +46,13 @@ static void test_open(void **state)
     dev = open_fake(PRECISION_F32);
     assert_true(dev->precision == PRECISION_F32 && device_value_type(dev) == VALUE_F32);
     device_close(dev);
+    dev = open_fake(PRECISION_TF32);
+    assert_true(dev->precision == PRECISION_TF32 && device_value_type(dev) == VALUE_F32);
+    device_close(dev);
     assert_ok(open_named(&dev, "cuda:1", &e), e);
     assert_string_equal(dev->describe, "cuda:1, NVIDIA Fake");
     device_close(dev);
-    assert_true(fake.opened == 3 && fake.closed == 3);
+    assert_true(fake.opened == 4 && fake.closed == 4);
 }
 
 static void test_names(void **state)

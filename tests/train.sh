@@ -65,6 +65,7 @@ if "$falx" doctor --json | grep -q '"amx_bf16": true'; then
 else
     expect 6 'bf16' "$falx" train set -o no-amx $tiny --precision bf16
 fi
+expect 6 'tf32 needs an NVIDIA GPU' "$falx" train set -o no-gpu $tiny --precision tf32 --device cpu
 for p in $precisions; do
     for j in 1 2 4; do
         expect 0 done "$falx" train set -o $p-$j $tiny --precision $p -j $j

@@ -36,12 +36,12 @@ _Static_assert(sizeof(((struct falx_error *)0)->text) == sizeof(((struct error *
 
 static int precision_of(enum precision *out, const char *name, struct error *e)
 {
-    *out = !name || strcmp(name, "auto") == 0 ? PRECISION_AUTO
-           : strcmp(name, "f32") == 0         ? PRECISION_F32
-                                              : PRECISION_BF16;
-    if (*out == PRECISION_BF16 && strcmp(name, "bf16") != 0)
-        return fail(e, ERR_CONFIG, "C01", "precision \"%.20s\", allowed auto|f32|bf16", name);
-    return 0;
+    for (int p = PRECISION_AUTO; p <= PRECISION_TF32; p++)
+        if (strcmp(name ? name : "auto", precision_name((enum precision)p)) == 0) {
+            *out = (enum precision)p;
+            return 0;
+        }
+    return fail(e, ERR_CONFIG, "C01", "precision \"%.20s\", allowed auto|f32|bf16|tf32", name);
 }
 
 static int open_models(struct falx_run *r, const struct falx_options *o, struct error *e)

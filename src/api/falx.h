@@ -31,7 +31,7 @@ struct falx_error {
 
 struct falx_options {
     int threads;            /* 0: one per core */
-    const char *precision;  /* "auto" (NULL), "f32", "bf16" */
+    const char *precision;  /* "auto" (NULL), "f32", "bf16", "tf32" */
     const char *model;      /* "final" (NULL), "best", "stage1" */
     int mirror;             /* 1: mean over the mirror images that training saw; -1: as the run says */
     int uncertainty;        /* 1: std and entropy can be asked for */

@@ -31,6 +31,9 @@ extern const struct bench_patch bench_patches[BENCH_PATCHES];
 int bench_patch_wanted(char name[48], const struct config *c, const char *group, const char *kind,
                        const struct bench_patch *p);
 
+/* 1 if the device asked for is a GPU: more precisions are timed then. */
+int bench_on_gpu(const struct config *c);
+
 /* Groups train and window (bench_net.c). */
 int bench_networks(const struct bench_teller *t, struct error *e);
 /* Group step (bench_step.c). */

@@ -153,18 +153,24 @@ static int bench_sizes(const struct bench_teller *t, const char *group, enum pre
     return result;
 }
 
-/* Whether the device asked for multiplies bf16 fast enough to be timed. */
-static int has_bf16(const struct config *c)
+int bench_on_gpu(const struct config *c)
 {
-    return cpu_features().amx || (c->device && cuda_is_name(c->device));
+    return c->device && cuda_is_name(c->device);
+}
+
+/* Whether the device asked for multiplies so fast enough to be timed. */
+static int has_precision(const struct config *c, int precision)
+{
+    return precision == PRECISION_F32 || bench_on_gpu(c) ||
+           (precision == PRECISION_BF16 && cpu_features().amx);
 }
 
 int bench_networks(const struct bench_teller *t, struct error *e)
 {
     static const char *const groups[] = {"train", "window"};
     for (int g = 0; g < 2; g++)
-        for (int p = PRECISION_F32; p <= PRECISION_BF16; p++) {
-            if ((p == PRECISION_BF16 && !has_bf16(t->config)) ||
+        for (int p = PRECISION_F32; p <= PRECISION_TF32; p++) {
+            if (!has_precision(t->config, p) ||
                 (t->config->precision != PRECISION_AUTO && t->config->precision != p))
                 continue;
             if (bench_sizes(t, groups[g], (enum precision)p, e) < 0 ||

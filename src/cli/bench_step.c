@@ -3,6 +3,7 @@
  *
  *     step.aua.64           seconds of a step of stage 1, 2 + 2 patches of 64^3
  *     step.supervised.la    of a plain V-Net, 4 patches of 112x112x80
+ *     step.aua.tf32.la      in tf32, on a GPU
  *     step.aua.la.memory    GiB held on the GPU
  */
 #include <string.h>
@@ -56,19 +57,21 @@ static int ball_cases(struct case_store *store, const int patch[3], struct error
     return 0;
 }
 
-static int bench_step(const struct bench_teller *t, const char *method, const struct bench_patch *patch,
-                      struct error *e)
+static int bench_step(const struct bench_teller *t, const char *method, int tf32,
+                      const struct bench_patch *patch, struct error *e)
 {
     struct config c = *t->config;
     struct case_store store = {0};
     struct stepping k = {.n = 0};
     struct train_result r;
     struct device *dev = NULL;
-    char *folder = NULL, name[48], memory[64];
-    struct device_options o = {.name = c.device, .precision = (enum precision)c.precision,
+    char *folder = NULL, kind[32], name[48], memory[64];
+    enum precision precision = tf32 ? PRECISION_TF32 : (enum precision)c.precision;
+    struct device_options o = {.name = c.device, .precision = precision,
                                .threads = (int)c.threads};
     int result = -1;
-    if (!bench_patch_wanted(name, &c, "step", method, patch))
+    snprintf(kind, sizeof kind, "%s%s", method, tf32 ? ".tf32" : "");
+    if (!bench_patch_wanted(name, &c, "step", kind, patch))
         return 0;
     if (device_open(&dev, &o, e) < 0 || ball_cases(&store, patch->dims, e) < 0 ||
         io_temp_folder(&folder, e) < 0)
@@ -101,8 +104,9 @@ out:
 int bench_steps(const struct bench_teller *t, struct error *e)
 {
     for (int i = 0; i < BENCH_PATCHES; i++)
-        if (bench_step(t, "supervised", &bench_patches[i], e) < 0 ||
-            bench_step(t, "aua", &bench_patches[i], e) < 0)
-            return -1;
+        for (int tf32 = 0; tf32 <= bench_on_gpu(t->config); tf32++)
+            if (bench_step(t, "supervised", tf32, &bench_patches[i], e) < 0 ||
+                bench_step(t, "aua", tf32, &bench_patches[i], e) < 0)
+                return -1;
     return 0;
 }

@@ -61,7 +61,7 @@ struct config {
 
     /* training and predicting: where and how, nothing that changes the result of a step */
     char *device;      /* auto|cpu */
-    int precision;     /* enum precision: auto|f32|bf16 */
+    int precision;     /* enum precision: auto|f32|bf16|tf32 */
     int resume;
     char *override;    /* --override KEY: a setting that may differ from the checkpoint's */
     char *recipe;      /* how raw scans are prepared; auto: by preset and layout */

@@ -146,8 +146,9 @@ const struct option_row options[] = {
      .verbs = RUNNING | BENCH, .value = "auto", .meta = "NAME",
      .help = "where to compute: auto, cpu, cuda or cuda:N"},
     {.name = "precision", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(precision),
-     .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|f32|bf16",
-     .help = "type of values between layers; auto is bf16 where the processor multiplies it fast"},
+     .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|f32|bf16|tf32",
+     .help = "type of values between layers; auto is bf16 where the processor multiplies it fast, tf32 is "
+             "f32 multiplied by a GPU's tensor cores"},
     {.name = "resume", .kind = OPTION_FLAG, .group = GROUP_TRAIN, .offset = AT(resume),
      .verbs = TRAIN_ONLY, .traits = OPTION_ARGV_ONLY, .value = "false",
      .help = "go on from the last checkpoint of the run folder"},

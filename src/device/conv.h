@@ -35,8 +35,8 @@ struct conv_shape {
     enum conv_kind kind;
     int n, d, h, w;        /* of the input; DOWN: even */
     int c_in, c_out;       /* any, 1 and more */
-    enum value_type in, out;/* of the stored tensors: F32 or BF16. Products are made in bf16 if the
-                            * device's precision is BF16, else in f32; sums always in f32 */
+    enum value_type in, out;/* of the stored tensors: F32 or BF16. Products are made in the
+                            * device's precision; sums always in f32 */
     int training;          /* 1: backward will be called */
     int input_grad;        /* 1: dx will be asked for */
 };

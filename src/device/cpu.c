@@ -213,6 +213,8 @@ struct cpu_features cpu_features(void)
 static int choose_precision(struct cpu *c, const struct device_options *o, struct error *e)
 {
     c->base.precision = o->precision;
+    if (o->precision == PRECISION_TF32)
+        return fail(e, ERR_DEVICE, NULL, "tf32 needs an NVIDIA GPU; use precision f32 here");
     if (o->precision == PRECISION_AUTO)
         c->base.precision = c->isa->bf16 ? PRECISION_BF16 : PRECISION_F32;
     if (c->base.precision == PRECISION_BF16 && !c->isa->bf16)

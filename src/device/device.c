@@ -45,6 +45,7 @@ const char *precision_name(enum precision p)
     switch (p) {
     case PRECISION_F32: return "f32";
     case PRECISION_BF16: return "bf16";
+    case PRECISION_TF32: return "tf32";
     case PRECISION_AUTO: break;
     }
     return "auto";

@@ -34,9 +34,9 @@ int64_t tensor_count(const struct tensor *t);  /* voxels * c */
 /* Items first .. first+n-1 of the batch, a view. */
 struct tensor tensor_items(const struct tensor *t, int first, int n);
 
-/* How values between layers are stored and multiplied. Weights, statistics, logits, losses and the
- * optimiser are float32 in both. */
-enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16 };
+/* How values between layers are stored and multiplied: TF32 stores float32 and multiplies with mantissas of
+ * ten bits, on GPUs alone. Weights, statistics, logits, losses and the optimiser are float32 in all. */
+enum precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16, PRECISION_TF32 };
 const char *precision_name(enum precision p);
 
 struct device;
@@ -106,7 +106,7 @@ struct device_ops {
 
 struct device {
     const struct device_ops *ops;
-    enum precision precision; /* F32 or BF16, never AUTO */
+    enum precision precision; /* never AUTO */
     struct error error;       /* first failure; code ERR_NONE while all is well */
     size_t peak_bytes;        /* cuda: most memory that was held at once */
     struct pool *pool;        /* cpu: the threads; borrowed by those who load and write files */

@@ -39,7 +39,7 @@ static size_t scratch_bytes(const struct conv *v)
 {
     size_t bytes = sums_bytes(v), weight = 0;
     if (!v->bf16) {
-        weight = plain_bytes(v);
+        weight = f32_weight_bytes(v);
     } else if (v->s.kind == CONV_3) {
         bytes = larger_of(bytes, larger_of(three_bytes(v), v->s.c_in == 1 ? first_bytes(v) : 0));
         weight = v->s.c_in > 1 ? three_weight_bytes(v) : 0;
@@ -55,7 +55,7 @@ static size_t scratch_bytes(const struct conv *v)
 static size_t packed_bytes(const struct conv *v, int backward)
 {
     struct pack_job j = conv_pack_job(v, backward);
-    return (size_t)j.words * (j.kind == PACK_COPY ? sizeof(float) : sizeof(uint4));
+    return (size_t)j.words * sizeof(uint4);
 }
 
 static void set_up(struct conv *v, struct cuda_context *c, const struct conv_shape *s)
@@ -63,6 +63,7 @@ static void set_up(struct conv *v, struct cuda_context *c, const struct conv_sha
     v->context = c;
     v->s = *s;
     v->bf16 = c->precision == PRECISION_BF16;
+    v->tf32 = c->precision == PRECISION_TF32;
     v->taps = s->kind == CONV_3 ? 27 : s->kind == CONV_1 ? 1 : 8;
     v->in = (struct volume){s->n, s->d, s->h, s->w};
     v->out = s->kind == CONV_DOWN ? scaled(v->in, 1, 2) : s->kind == CONV_UP ? scaled(v->in, 2, 1) : v->in;
@@ -71,6 +72,8 @@ static void set_up(struct conv *v, struct cuda_context *c, const struct conv_sha
     v->coarse_c = s->kind == CONV_UP ? s->c_in : s->c_out;
     if (v->bf16 && s->kind == CONV_3)
         plan_three(v);
+    if (!v->bf16)
+        f32_plan(v);
     v->tally_counters = 1 + divide_up(s->c_in > s->c_out ? s->c_in : s->c_out, 16);
 }
 
@@ -248,7 +251,7 @@ static int run_pass(struct conv_pass *p)
     struct conv *v = p->v;
     if (!v->bf16) {
         p->tally.kind = TALLY_NONE;
-        return plain_pass(p);
+        return f32_pass(p);
     }
     if (v->s.kind == CONV_1)
         return one_pass(p);
@@ -305,7 +308,7 @@ static int run_weight(struct conv *v, const struct reader &dy, const struct read
     p.dy = dy;
     p.partial = (float *)v->context->scratch;
     p.dbias = dbias;
-    int e = !v->bf16 ? plain_weight(&p)
+    int e = !v->bf16 ? f32_weight(&p)
             : v->s.kind == CONV_1 ? one_weight(&p)
             : !three ? step_weight(&p) : v->s.c_in == 1 ? first_weight(&p) : three_weight(&p);
     return e ? e : parts_join(v->context, &p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight, add);

@@ -7,7 +7,8 @@
  *     conv_step.cu          CONV_DOWN, CONV_UP                        (tensor cores)
  *     conv_step_weight.cu   their gradient of the weight              (tensor cores)
  *     conv_one.cu           CONV_1                                    (tensor cores)
- *     conv_plain.cu         everything in float32
+ *     conv_f32.cu           all kinds with tensors of float32         (float32, or tf32 on tensor cores)
+ *     conv_f32_weight.cu    their gradient of the weight              (likewise)
  *     conv_sums.cu          moments and bias gradients in passes of their own, sums of parts
  *
  * CONV_DOWN and CONV_UP are one family, "steps": a voxel of the coarse side meets eight voxels of the fine
@@ -42,15 +43,26 @@ struct three_plan {
     int splits;            /* parts of the chunks, by blocks of their own */
 };
 
+/* How a pass over float32 is cut, see f32.cuh. */
+struct tile_plan {
+    int z, y, x, rows;            /* voxels of a tile */
+    int ny, nx, count;            /* tiles of an item */
+    struct divisor by_y, by_x, by_ny, by_nx;
+    int step, border, border_z;   /* from a tile to its box */
+    int box_z, box_y, box_x, box; /* voxels of the box */
+    struct divisor by_box_y, by_box_x;
+};
+
 struct conv {
     struct cuda_context *context;
     struct conv_shape s;
-    int bf16;              /* products on tensor cores, else in float32 */
+    int bf16, tf32;        /* products on tensor cores; neither: in float32. Not bf16: tensors are float32 */
     int taps;
     int fine_c, coarse_c;  /* of steps */
     struct volume in, out, coarse; /* n is that of the plan */
     struct three_plan forward, data, weight;
-    void *packed[2];       /* forward, gradient of the input; float32: a copy of the weight, NULL */
+    struct tile_plan tile[3]; /* not bf16: forward, gradient of the input, of the weight */
+    void *packed[2];       /* forward, gradient of the input */
     unsigned *counters;    /* of blocks that are done, 0 between launches: tallies, then splits */
     int tally_counters;
 };
@@ -115,12 +127,13 @@ size_t one_bytes(const struct conv *v);
 int one_pass(struct conv_pass *p);
 int one_weight(struct weight_pass *p);
 
-size_t plain_bytes(const struct conv *v);
-int plain_pass(struct conv_pass *p);
-int plain_weight(struct weight_pass *p);
+void f32_plan(struct conv *v);
+int f32_pass(struct conv_pass *p);
+size_t f32_weight_bytes(const struct conv *v);
+int f32_weight(struct weight_pass *p);
 
 /* Which layout a packed weight has; n is the number of words of 16 bytes, made by conv_pack.cu. */
-enum pack_kind { PACK_THREE, PACK_FIRST, PACK_STEP, PACK_ONE, PACK_COPY };
+enum pack_kind { PACK_THREE, PACK_FIRST, PACK_STEP, PACK_ONE, PACK_F32, PACK_TF32 };
 struct pack_job {
     const float *from;
     void *to;

@@ -1,4 +1,5 @@
-/* conv_pack.cu - weights in the order in which the lanes of a warp want them (mma.cuh), as bf16.
+/* conv_pack.cu - weights in the order in which the lanes of a warp want them (mma.cuh), as bf16, tf32 or
+ * float32.
  *
  * Packed weights are words of 16 bytes, eight numbers each; indices from the slowest to the fastest:
  *
@@ -6,6 +7,8 @@
  *     FIRST   (group of 16 columns, tap z, lane)                                 conv_first.cu
  *     ONE     (chunk of 16 k, group of 16 columns, lane)                         conv_one.cu
  *     STEP    (group of 32 columns, chunk of 32 k, tile of 8 columns, lane)      conv_step.cu
+ *     TF32    (chunk of 16 k, group of columns, tap, tile of 8 columns, lane)    conv_f32.cu, four numbers
+ *     F32     (chunk of 16 k, group of columns, tap, k, four columns)            conv_f32.cu, four numbers
  *
  * All convolutions of a network are packed by one launch.
  */
@@ -22,14 +25,11 @@ __global__ void __launch_bounds__(THREADS) pack_kernel(const __grid_constant__ s
 {
     const struct pack_job &j = list.job[blockIdx.y];
     for (int64_t i = blockIdx.x * THREADS + threadIdx.x; i < j.words; i += BLOCKS * THREADS) {
-        if (j.kind == PACK_COPY) {
-            ((float *)j.to)[i] = j.from[i];
-            continue;
-        }
         float v[8];
-        for (int e = 0; e < 8; e++)
+        for (int e = 0; e < (j.kind >= PACK_F32 ? 4 : 8); e++)
             v[e] = pack_value(j, i, e);
-        ((uint4 *)j.to)[i] = bf16_eight(v);
+        ((uint4 *)j.to)[i] = j.kind == PACK_F32 ? f32_four(v)
+                             : j.kind == PACK_TF32 ? tf32_four(v) : bf16_eight(v);
     }
 }
 
@@ -45,8 +45,9 @@ struct pack_job conv_pack_job(const struct conv *v, int backward)
     j.c_out = s->c_out;
     j.taps = v->taps;
     if (!v->bf16) {
-        j.kind = PACK_COPY;
-        j.words = backward ? 0 : (int64_t)v->taps * s->c_in * s->c_out;
+        struct f32_columns w = f32_columns_of(v->taps, backward != up, n);
+        j.kind = v->tf32 ? PACK_TF32 : PACK_F32;
+        j.words = (int64_t)divide_up(k, 16) * w.groups * w.taps * w.tiles * 32;
     } else if (s->kind == CONV_3 && k == 1 && !backward) {
         j.kind = PACK_FIRST;
         j.words = (int64_t)divide_up(n, 16) * 3 * 32;

@@ -83,6 +83,13 @@ __device__ __forceinline__ void load_eight(float v[8], const void *y, int f32, i
             v[j] = j % 2 ? bf16_high(w[j / 2]) : bf16_low(w[j / 2]);
         return;
     }
+    if (f32 && c % 8 == 0) {
+        const float4 *from = (const float4 *)((const float *)y + row * c + channel);
+        float4 low = __ldg(from), high = __ldg(from + 1);
+        v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+        v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+        return;
+    }
 #pragma unroll
     for (int j = 0; j < 8; j++)
         if (channel + j < c)

@@ -438,7 +438,7 @@ int cuda_open_driver(struct device **out, const struct cuda_driver *d, const str
     if (!g)
         return -1;
     g->base.ops = &gpu_ops;
-    g->base.precision = o->precision == PRECISION_F32 ? PRECISION_F32 : PRECISION_BF16;
+    g->base.precision = o->precision == PRECISION_AUTO ? PRECISION_BF16 : o->precision;
     g->d = d;
     if (read_index(&g->index, o->name, e) < 0 || open_context(g, e) < 0 ||
         pool_new(&g->base.pool, o->threads, e) < 0) {

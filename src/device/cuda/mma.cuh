@@ -10,6 +10,12 @@
  * tile_load reads four 8 x 8 tiles from shared memory: lanes 8i .. 8i+7 name the rows of tile i (16 bytes
  * each), and word i of a lane becomes T(g, 2q..2q+1); tile_load_turned gives T(2q..2q+1, g) instead.
  * tile_turn makes the second out of the first, of one tile that is in registers.
+ *
+ * tf32_multiply takes A (16 x 8) and B (8 x 8) of tf32, float32 with a mantissa of ten bits, one number to a
+ * word; tile_load's word i of rows of four such numbers is a[i]:
+ *
+ *     a[0] = A(g, q)    a[1] = A(g+8, q)    a[2] = A(g, q+4)    a[3] = A(g+8, q+4)
+ *     b0 = B(q, g)      b1 = B(q+4, g)      d as above
  */
 #ifndef FALX_CUDA_MMA_CUH
 #define FALX_CUDA_MMA_CUH
@@ -51,6 +57,33 @@ __device__ __forceinline__ void tile_multiply(float d[4], const uint32_t a[4], u
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void tf32_multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* To the nearest, ties away from 0. */
+__device__ __forceinline__ uint32_t tf32_rounded(float f)
+{
+    uint32_t u;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(u) : "f"(f));
+    return u;
+}
+
+__device__ __forceinline__ uint4 tf32_four(const float v[4])
+{
+    return make_uint4(tf32_rounded(v[0]), tf32_rounded(v[1]), tf32_rounded(v[2]), tf32_rounded(v[3]));
+}
+
+__device__ __forceinline__ uint4 f32_four(const float v[4])
+{
+    return make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                      __float_as_uint(v[3]));
 }
 
 /* base + index * bytes, in one instruction. */

@@ -87,9 +87,48 @@ __host__ __device__ inline float pack_step(const struct pack_job &j, int64_t wor
     return j.from[((int64_t)tap * fine_c + f) * coarse_c + c];
 }
 
+/* The columns of a pass over float32: those of one tap are filled up to whole groups; a scatter, a step from
+ * the coarse side to the fine one, has them for each of its taps. */
+struct f32_columns {
+    int tiles, groups_each; /* of 8 columns in a group; groups of a tap */
+    int scatter;
+    int groups, taps;       /* all groups; taps that are summed over */
+};
+
+__host__ __device__ inline struct f32_columns f32_columns_of(int taps, int to_fine, int columns)
+{
+    struct f32_columns w = {columns > 16 ? 4 : 2, 0, taps == 8 && to_fine, 0, 0};
+    w.groups_each = divide_up(columns, 8 * w.tiles);
+    w.groups = w.groups_each * (w.scatter ? taps : 1);
+    w.taps = w.scatter ? 1 : taps;
+    return w;
+}
+
+__host__ __device__ inline float pack_f32(const struct pack_job &j, int64_t word, int e)
+{
+    int k_all = j.backward ? j.c_out : j.c_in, n_all = j.backward ? j.c_in : j.c_out;
+    int to_fine = j.backward != j.up;
+    struct f32_columns w = f32_columns_of(j.taps, to_fine, n_all);
+    int fine_c = j.up ? j.c_out : j.c_in, coarse_c = j.up ? j.c_in : j.c_out;
+    int at = (int)(word % (32 * w.tiles)), lane = at % 32, g = lane / 4, cores = j.kind == PACK_TF32;
+    int64_t rest = word / (32 * w.tiles);
+    int tap = (int)(rest % w.taps), group = (int)(rest / w.taps % w.groups);
+    int k = 16 * (int)(rest / w.taps / w.groups), n = 8 * w.tiles * (group % w.groups_each);
+    k += cores ? 4 * e + lane % 4 : at / (2 * w.tiles);
+    n += cores ? 2 * w.tiles * (g / 2) + 2 * (at / 32) + g % 2 : 4 * (at % (2 * w.tiles)) + e;
+    if (k >= k_all || n >= n_all)
+        return 0.0f;
+    if (w.scatter)
+        tap = group / w.groups_each;
+    if (j.taps == 27 && j.backward)
+        tap = 26 - tap;
+    return j.from[((int64_t)tap * fine_c + (to_fine ? n : k)) * coarse_c + (to_fine ? k : n)];
+}
+
 __host__ __device__ inline float pack_value(const struct pack_job &j, int64_t word, int e)
 {
-    return j.kind == PACK_THREE ? pack_three(j, word, e)
+    return j.kind >= PACK_F32 ? pack_f32(j, word, e)
+           : j.kind == PACK_THREE ? pack_three(j, word, e)
            : j.kind == PACK_FIRST ? pack_first(j, word, e)
            : j.kind == PACK_ONE ? pack_one(j, word, e) : pack_step(j, word, e);
 }
