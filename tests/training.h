@@ -243,7 +243,7 @@ static struct settings tiny_settings(void)
                          .momentum = 0.9,
                          .weight_decay = 1e-4,
                          .ema_decay = 0.9,
-                         .stage2_share = 1, .stages = 2};
+                         .stage2_share = 1, .stages = 2, .paste_warmup = 0.25};
     return s;
 }
 

@@ -32,7 +32,8 @@ BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labe
             bcl_reduce="BCL_MEAN", bcl_cap=150, lambda_c=0.09, bcl_tau=0.07, proto_ckpt="PROTO_LAST",
             proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL",
             pseudo_weight=1.0, pseudo_threshold=0.0, stage2_init="STAGE2_FRESH", stage2_cov=0, stage2_paste=0,
-            stage2_share=1.0, stages=2, paste_size=2.0 / 3.0, paste_weight=0.5)
+            stage2_share=1.0, stages=2, paste_warmup=0.25,
+            paste_size=2.0 / 3.0, paste_weight=0.5)
 SCENE = dict(classes=2, channels=1, has_mask=1, labeled=5, unlabeled=6)
 THREE = dict(SCENE, classes=3, channels=2)
 
@@ -66,7 +67,7 @@ RUNS = {
         method="copy-paste", seed=75, steps=8, patch=(32, 32, 32), schedule="SCHEDULE_CONSTANT")),
     "paste_threshold": (dict(SCENE, classes=3), dict(
         method="copy-paste", seed=97, steps=4, patch=(32, 32, 32), pseudo_threshold=0.393,
-        paste_size=0.5, paste_weight=0.7, dice_share=0.8)),
+        paste_warmup=0.75, paste_size=0.5, paste_weight=0.7, dice_share=0.8)),
     "supervised": (dict(SCENE, classes=3, channels=2), dict(
         method="supervised", seed=9, steps=5, dice_share=0.3)),
     "mt_two": (SCENE, dict(method="mt", seed=24, patch=(32, 32, 32), lr=0.0002)),
@@ -600,18 +601,19 @@ class Run:
         loss = known + weight * pasted
         norm = self.update.step(loss, t, total)
         self.teacher.average(self.student, self.draw, self.s["ema_decay"])
-        self.teacher.copy_statistics(self.student)
         self.note(t, loss=loss, supervised=known, pasted=pasted, gradient=norm)
 
     def copy_paste(self):
         s = self.s
-        self.student, self.teacher = (Net(s, self.scene, n) for n in ("student", "teacher"))
+        self.student = Net(s, self.scene, "student")
+        self.teacher = Net(dict(s, dropout="NET_DROPOUT_NONE"), self.scene, "teacher")
         self.update = Optimizer(self.student)
-        for t, total, image, label, _ in self.steps(0.25, labeled_only=True):
+        for t, total, image, label, _ in self.steps(s["paste_warmup"], labeled_only=True):
             self.paste_step(t, total, image, image.roll(-1, 0), label, label.roll(-1, 0), 1.0, 1.0)
+            self.teacher.copy_statistics(self.student)
         for t, total, image, label, _ in self.steps(1.0):
             with torch.no_grad():
-                z = self.teacher.run(image[self.L:], False, 1, self.draw)["mean"]
+                z = self.teacher.run(image[self.L:], True, 1, self.draw)["mean"]
             sure, pseudo = torch.softmax(z, 1).max(1)
             trust = (sure >= s["pseudo_threshold"]).double()
             self.closest(z, sure, t)

@@ -287,6 +287,9 @@ const struct option_row options[] = {
      .verbs = TRAIN, .value = "false",
      .help = "aua: in stage 2 boxes are pasted between labelled and unlabelled patches, and an averaged "
              "teacher labels the latter"},
+    {.name = "paste-warmup", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.paste_warmup),
+     .verbs = TRAIN, .value = "0.25", .min = 0.01, .max = 100, .meta = "R",
+     .help = "copy-paste: steps with labelled scans alone before the others, as a share of --steps"},
     {.name = "paste-size", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.paste_size),
      .verbs = TRAIN, .value = "0.6667", .min = 0.05, .max = 0.95, .meta = "S",
      .help = "pasting: edge of the box as a share of the patch's"},

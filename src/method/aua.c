@@ -23,6 +23,7 @@
  */
 #include "method/aua.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static void aua_done(struct trainer *t)
@@ -113,7 +114,7 @@ const struct method method_aua = {
          .turns = {{stage1_gradients, "student"}}, .after = stage1_after, .end = stage1_end},
         {.name = "prototypes", .share = 0.5, .stage = 2, .batch = {.labeled_only = 1, .plain = 1},
          .begin = prototypes_begin, .turns = {{prototypes_gradients, NULL}}},
-        {.name = "stage2", .share = 1.0, .by_stage2_share = 1, .stage = 2, .begin = stage2_begin,
-         .turns = {{stage2_gradients, "stage2"}}, .after = stage2_after},
+        {.name = "stage2", .share = 1.0, .share_setting = offsetof(struct settings, stage2_share), .stage = 2,
+         .begin = stage2_begin, .turns = {{stage2_gradients, "stage2"}}, .after = stage2_after},
     },
 };

@@ -5,11 +5,12 @@
  * lower weight.
  *
  * warmup    both partners are labelled
- * mixing    labelled and unlabelled; the teacher labels clean patches in evaluation mode, with the
- *           student's running statistics
+ * mixing    labelled and unlabelled; the teacher labels clean patches by their own batch statistics, and
+ *           keeps running ones of them: what it will see when it predicts. The student's are of mixtures.
  *
  * A batch holds as many labelled as unlabelled patches; the network sees one mixture of each pair.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "method/parts.h"
@@ -47,10 +48,11 @@ static int copypaste_begin(struct trainer *t, struct error *e)
 {
     struct copypaste *p = t->method_state;
     const struct settings *s = t->set;
-    struct net_definition def = part_definition(t);
+    struct net_definition def = part_definition(t), calm = def;
     int n = t->n_labeled;
+    calm.dropout = NET_DROPOUT_NONE; /* no noise in labels */
     if (!trainer_model(t, "student", &def, n, NET_TRAINING, 1, e) ||
-        !trainer_model(t, "teacher", &def, n, NET_FORWARD_ONLY, 0, e))
+        !trainer_model(t, "teacher", &calm, n, NET_FORWARD_ONLY, 0, e))
         return -1;
     if (paste_alloc(t, &p->paste, n, e) < 0 || make(t, &p->other, VALUE_U8, e) < 0)
         return -1;
@@ -100,7 +102,7 @@ static void mixing_gradients(struct trainer *t)
     struct copypaste *p = t->method_state;
     struct model *teacher = trainer_find(t, "teacher");
     struct tensor unlabeled = tensor_items(&t->image, t->n_labeled, t->n_unlabeled);
-    struct net_pass pass = part_pass(t, NET_EVAL, 1);
+    struct net_pass pass = part_pass(t, NET_TRAIN, 1);
     net_forward(teacher->net, &unlabeled, &pass);
     struct tensor logits = net_value(teacher->net, "logits");
     hard_labels(t->dev, &logits, &p->other, &p->confidence);
@@ -111,9 +113,14 @@ static void mixing_gradients(struct trainer *t)
     learn(t, t->set->paste_weight);
 }
 
-static void copypaste_after(struct trainer *t)
+static void warmup_after(struct trainer *t)
 {
     part_average(t, "teacher", "student");
+}
+
+static void mixing_after(struct trainer *t)
+{
+    part_average_weights(t, "teacher", "student");
 }
 
 const struct method method_copypaste = {
@@ -123,9 +130,10 @@ const struct method method_copypaste = {
     .state_bytes = sizeof(struct copypaste),
     .done = copypaste_done,
     .phases = {
-        {.name = "warmup", .share = 0.25, .batch = {.labeled_only = 1}, .begin = copypaste_begin,
-         .turns = {{warmup_gradients, "student"}}, .after = copypaste_after},
+        {.name = "warmup", .share = 1.0, .share_setting = offsetof(struct settings, paste_warmup),
+         .batch = {.labeled_only = 1}, .begin = copypaste_begin,
+         .turns = {{warmup_gradients, "student"}}, .after = warmup_after},
         {.name = "mixing", .share = 1.0, .begin = copypaste_begin,
-         .turns = {{mixing_gradients, "student"}}, .after = copypaste_after},
+         .turns = {{mixing_gradients, "student"}}, .after = mixing_after},
     },
 };

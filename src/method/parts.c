@@ -70,11 +70,17 @@ int part_has_boundary(const struct trainer *t, int item)
     return memcmp(label, label + 1, (size_t)voxels - 1) != 0;
 }
 
+void part_average_weights(struct trainer *t, const char *teacher, const char *student)
+{
+    ema_update(trainer_find(t, teacher)->params, trainer_find(t, student)->params, (int64_t)t->draw,
+               t->set->ema_decay);
+}
+
 void part_average(struct trainer *t, const char *teacher, const char *student)
 {
     struct params *to = trainer_find(t, teacher)->params;
     const struct params *from = trainer_find(t, student)->params;
-    ema_update(to, from, (int64_t)t->draw, t->set->ema_decay);
+    part_average_weights(t, teacher, student);
     to->dev->ops->copy(to->dev, to->value + to->trainable_count, from->value + from->trainable_count,
                        (size_t)(from->count - from->trainable_count) * sizeof(float));
 }

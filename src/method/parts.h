@@ -45,8 +45,9 @@ void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts,
 
 /* 1 if the label of this slot is not the same everywhere. */
 int part_has_boundary(const struct trainer *t, int item);
-/* The teacher's weights follow the student's, an average over all phases (draw, not step, counts); its
- * running statistics are the student's. */
+/* The teacher's weights follow the student's, an average over all phases (draw, not step, counts). */
+void part_average_weights(struct trainer *t, const char *teacher, const char *student);
+/* ... and its running statistics are the student's. */
 void part_average(struct trainer *t, const char *teacher, const char *student);
 
 /* ---- methods with one term beside the loss of labels (semi.c) ---------------------------------- */

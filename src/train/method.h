@@ -89,7 +89,7 @@ enum { PHASE_PIECES = 4 };
 struct phase {
     const char *name;              /* "stage1" */
     double share;                  /* steps = share * --steps, rounded up (prototypes: 0.5) */
-    int by_stage2_share;           /* 1: times settings.stage2_share */
+    size_t share_setting;          /* times this number of the settings, by its offset; 0: none */
     int untested;                  /* 1: what it trains cannot segment yet, so it is not validated */
     int stage;                     /* left out if settings.stages is smaller; 0 and 1: never */
     struct phase_batch batch;

@@ -28,7 +28,7 @@ static const struct { const char *key; enum kind kind; size_t offset; } rows[] =
     ROW(REAL, pseudo_threshold), ROW(CHOICE, stage2_init), ROW(CHOICE, stage2_cov),
     ROW(CHOICE, stage2_paste), ROW(REAL, stage2_share),
     ROW(INTEGER, stages),
-    ROW(REAL, paste_size), ROW(REAL, paste_weight),
+    ROW(REAL, paste_warmup), ROW(REAL, paste_size), ROW(REAL, paste_weight),
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 

@@ -62,6 +62,7 @@ struct settings {
     int64_t stages;             /* 1: stop after stage 1; 2 */
 
     /* copy-paste */
+    double paste_warmup;        /* steps with labelled scans alone, as a share of `steps`: 0.25 */
     double paste_size;          /* edge of the box as a share of the patch's: 2/3 */
     double paste_weight;        /* of the pasted pseudo-labelled part: 0.5 */
 };

@@ -29,7 +29,9 @@ const struct phase *trainer_phase(const struct trainer *t)
 
 int64_t phase_steps(const struct phase *p, const struct settings *s)
 {
-    double share = p->share * (p->by_stage2_share ? s->stage2_share : 1);
+    double share = p->share;
+    if (p->share_setting)
+        share *= *(const double *)((const char *)s + p->share_setting);
     /* the least bit of a share like 0.1 must not cost a step */
     return (int64_t)ceil(share * (double)s->steps - 1e-6);
 }

@@ -398,27 +398,30 @@ static const double golden_prototypes_stage2_paste[] = {
 static const struct golden_note golden_notes_paste[] = {
     {0, 0, "loss", 1.61591597}, {0, 0, "supervised", 0.793119196}, {0, 0, "pasted", 0.822796772},
     {0, 0, "gradient", 1.04047758}, {0, 1, "loss", 1.61597129}, {0, 1, "supervised", 0.836515229},
-    {0, 1, "pasted", 0.779456062}, {0, 1, "gradient", 1.25042688}, {1, 0, "loss", 1.00994179}, {1,
-    0, "supervised", 0.77292848}, {1, 0, "pasted", 0.474026614}, {1, 0, "gradient", 0.557166112},
-    {1, 1, "loss", 1.03903253}, {1, 1, "supervised", 0.799475865}, {1, 1, "pasted", 0.47911332}, {1,
-    1, "gradient", 0.444224461}, {1, 2, "loss", 1.06973632}, {1, 2, "supervised", 0.829031169}, {1,
-    2, "pasted", 0.481410305}, {1, 2, "gradient", 0.600352021}, {1, 3, "loss", 1.10853583}, {1, 3,
-    "supervised", 0.834591779}, {1, 3, "pasted", 0.547888111}, {1, 3, "gradient", 0.493461485}, {1,
-    4, "loss", 1.01894392}, {1, 4, "supervised", 0.746021334}, {1, 4, "pasted", 0.545845164}, {1, 4,
-    "gradient", 0.513289735}, {1, 5, "loss", 1.1299442}, {1, 5, "supervised", 0.835488358}, {1, 5,
-    "pasted", 0.588911685}, {1, 5, "gradient", 0.540584843}, {1, 6, "loss", 1.05314696}, {1, 6,
-    "supervised", 0.764016281}, {1, 6, "pasted", 0.578261363}, {1, 6, "gradient", 0.721267055}, {1,
-    7, "loss", 1.17275929}, {1, 7, "supervised", 0.857139369}, {1, 7, "pasted", 0.631239852}, {1, 7,
-    "gradient", 0.646618165}
+    {0, 1, "pasted", 0.779456062}, {0, 1, "gradient", 1.25042688}, {1, 0, "loss", 1.01172598}, {1,
+    0, "supervised", 0.77292848}, {1, 0, "pasted", 0.477594998}, {1, 0, "gradient", 0.562305343},
+    {1, 1, "loss", 1.02927254}, {1, 1, "supervised", 0.799473055}, {1, 1, "pasted", 0.459598962},
+    {1, 1, "gradient", 0.437952015}, {1, 2, "loss", 1.05239196}, {1, 2, "supervised", 0.829032528},
+    {1, 2, "pasted", 0.44671887}, {1, 2, "gradient", 0.576139892}, {1, 3, "loss", 1.07741039}, {1,
+    3, "supervised", 0.834598436}, {1, 3, "pasted", 0.485623906}, {1, 3, "gradient", 0.405792537},
+    {1, 4, "loss", 0.992730713}, {1, 4, "supervised", 0.746035391}, {1, 4, "pasted", 0.493390644},
+    {1, 4, "gradient", 0.472232908}, {1, 5, "loss", 1.07676593}, {1, 5, "supervised", 0.835546917},
+    {1, 5, "pasted", 0.482438025}, {1, 5, "gradient", 0.396916497}, {1, 6, "loss", 1.00748842}, {1,
+    6, "supervised", 0.764102783}, {1, 6, "pasted", 0.486771267}, {1, 6, "gradient", 0.614984365},
+    {1, 7, "loss", 1.1067193}, {1, 7, "supervised", 0.857313188}, {1, 7, "pasted", 0.498812231}, {1,
+    7, "gradient", 0.475982118}
 };
 static const struct golden_note golden_notes_paste_threshold[] = {
     {0, 0, "loss", 1.98621923}, {0, 0, "supervised", 0.966704817}, {0, 0, "pasted", 1.01951442}, {0,
-    0, "gradient", 0.866188254}, {1, 0, "loss", 1.61003064}, {1, 0, "supervised", 0.934049965}, {1,
-    0, "pasted", 0.965686683}, {1, 0, "gradient", 0.260657665}, {1, 1, "loss", 1.5490106}, {1, 1,
-    "supervised", 0.924405166}, {1, 1, "pasted", 0.892293471}, {1, 1, "gradient", 0.260670365}, {1,
-    2, "loss", 1.56762965}, {1, 2, "supervised", 1.01946821}, {1, 2, "pasted", 0.783087769}, {1, 2,
-    "gradient", 1.03888027}, {1, 3, "loss", 1.48722177}, {1, 3, "supervised", 0.934080495}, {1, 3,
-    "pasted", 0.790201817}, {1, 3, "gradient", 0.163024025}
+    0, "gradient", 0.866188254}, {0, 1, "loss", 1.88533603}, {0, 1, "supervised", 0.942668016}, {0,
+    1, "pasted", 0.942668016}, {0, 1, "gradient", 0.31019809}, {0, 2, "loss", 1.86760775}, {0, 2,
+    "supervised", 0.933803873}, {0, 2, "pasted", 0.933803873}, {0, 2, "gradient", 0.313055078}, {1,
+    0, "loss", 1.53179247}, {1, 0, "supervised", 0.991210392}, {1, 0, "pasted", 0.772260109}, {1, 0,
+    "gradient", 0.758682802}, {1, 1, "loss", 1.47765942}, {1, 1, "supervised", 0.925503626}, {1, 1,
+    "pasted", 0.788793985}, {1, 1, "gradient", 0.160894046}, {1, 2, "loss", 1.42266893}, {1, 2,
+    "supervised", 0.961857907}, {1, 2, "pasted", 0.658301468}, {1, 2, "gradient", 0.789214854}, {1,
+    3, "loss", 1.43027656}, {1, 3, "supervised", 1.02160455}, {1, 3, "pasted", 0.583817149}, {1, 3,
+    "gradient", 1.47224393}
 };
 static const struct golden_note golden_notes_supervised[] = {
     {0, 0, "loss", 1.16769568}, {0, 0, "ce", 1.2611424}, {0, 0, "dice", 0.949653344}, {0, 0,
@@ -657,8 +660,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "three_classes", .classes = 3, .channels = 2, .has_mask = 0, .labeled = 3, .unlabeled = 3,
      .notes = golden_notes_three_classes, .n_notes = 145, .prototypes = golden_prototypes_three_classes,
      .set = {.method = (char[]){"aua"}, .seed = 14, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
@@ -671,8 +674,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_MIDDLE, .proto_update = 0, .lambda_r = 0.1,
              .pcl_tau = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paper_text", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_text, .n_notes = 73, .prototypes = golden_prototypes_paper_text,
      .set = {.method = (char[]){"aua"}, .seed = 55, .steps = 5, .patch = {32, 32, 16}, .batch = 4,
@@ -685,8 +688,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_FULL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paper_head", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paper_head, .n_notes = 32, .prototypes = NULL,
      .set = {.method = (char[]){"aua"}, .seed = 6, .steps = 4, .patch = {32, 32, 16}, .batch = 4,
@@ -699,8 +702,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 1, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 1, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "released", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_released, .n_notes = 73, .prototypes = golden_prototypes_released,
      .set = {.method = (char[]){"aua"}, .seed = 48, .steps = 5, .patch = {32, 32, 16}, .batch = 4,
@@ -713,8 +716,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 0.5,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 1, .unlabeled = 6,
      .notes = golden_notes_threshold, .n_notes = 87, .prototypes = golden_prototypes_threshold,
      .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
@@ -727,8 +730,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.0, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 5.0, .pcl_tau = 0.5, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH,
-             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup =
+             0.25, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "stage2_paste", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_stage2_paste, .n_notes = 87, .prototypes = golden_prototypes_stage2_paste,
      .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
@@ -741,8 +744,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_STAGE1,
-             .stage2_cov = 0, .stage2_paste = 1, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             .stage2_cov = 0, .stage2_paste = 1, .stage2_share = 1.0, .stages = 2, .paste_warmup =
+             0.25, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste, .n_notes = 40, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 75, .steps = 8, .patch = {32, 32, 32}, .batch
@@ -755,10 +758,10 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste_threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
-     .notes = golden_notes_paste_threshold, .n_notes = 20, .prototypes = NULL,
+     .notes = golden_notes_paste_threshold, .n_notes = 28, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 97, .steps = 4, .patch = {32, 32, 32}, .batch
              = 4, .labeled_batch = 2, .filters = 2, .dropout = NET_DROPOUT_BOTH, .augment =
              AUGMENT_CROP, .dice_share = 0.8, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
@@ -769,8 +772,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.393, .stage2_init = STAGE2_FRESH,
-             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.5, .paste_weight = 0.7}},
+             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup =
+             0.75, .paste_size = 0.5, .paste_weight = 0.7}},
     {.name = "supervised", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_supervised, .n_notes = 20, .prototypes = NULL,
      .set = {.method = (char[]){"supervised"}, .seed = 9, .steps = 5, .patch = {32, 32, 16}, .batch
@@ -783,8 +786,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "mt_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_mt_two, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"mt"}, .seed = 24, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
@@ -797,8 +800,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "mt_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_mt_three, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"mt"}, .seed = 26, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
@@ -811,8 +814,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "entropy_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_entropy_two, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"entropy"}, .seed = 31, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -825,8 +828,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "entropy_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_entropy_three, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"entropy"}, .seed = 32, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -839,8 +842,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "ua_mt_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_ua_mt_two, .n_notes = 80, .prototypes = NULL,
      .set = {.method = (char[]){"ua-mt"}, .seed = 43, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -853,8 +856,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "ua_mt_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_ua_mt_three, .n_notes = 80, .prototypes = NULL,
      .set = {.method = (char[]){"ua-mt"}, .seed = 45, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -867,8 +870,8 @@ static const struct golden_run golden_runs[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "ict_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_ict_two, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"ict"}, .seed = 54, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
@@ -881,8 +884,8 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
     {.name = "ict_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_ict_three, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"ict"}, .seed = 52, .steps = 10, .patch = {32, 32, 32}, .batch = 5,
@@ -895,6 +898,6 @@ static const struct golden_run golden_runs[] = {
              .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
              = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
-             0, .stage2_share = 1.0, .stages = 2, .paste_size = 0.6666666666666666, .paste_weight =
-             0.5}},
+             0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
+             0.6666666666666666, .paste_weight = 0.5}},
 };

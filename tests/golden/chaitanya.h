@@ -69,8 +69,8 @@ static const struct golden_run golden_runs_chaitanya[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "chaitanya_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_chaitanya_three, .n_notes = 80, .prototypes = NULL,
      .set = {.method = (char[]){"chaitanya"}, .seed = 103, .steps = 10, .patch = {32, 16, 48},
@@ -83,6 +83,6 @@ static const struct golden_run golden_runs_chaitanya[] = {
              = 150, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
 };

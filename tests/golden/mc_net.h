@@ -116,8 +116,8 @@ static const struct golden_run golden_runs_mc_net[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "mc_net_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_mc_net_three, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"mc-net"}, .seed = 62, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -130,8 +130,8 @@ static const struct golden_run golden_runs_mc_net[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "mc_net_plus_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_mc_net_plus_two, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"mc-net-plus"}, .seed = 63, .steps = 10, .patch = {32, 32, 32},
@@ -144,8 +144,8 @@ static const struct golden_run golden_runs_mc_net[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "mc_net_plus_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_mc_net_plus_three, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"mc-net-plus"}, .seed = 64, .steps = 10, .patch = {32, 32, 32},
@@ -158,6 +158,6 @@ static const struct golden_run golden_runs_mc_net[] = {
              .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
              .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
              .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_size =
-             0.6666666666666666, .paste_weight = 0.5}},
+             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
+             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
 };
