@@ -239,6 +239,8 @@ static void a_little_of_everything(struct device *dev, struct little *to)
         ops->norm_sums(dev, &Y, &from, mean, moments);
         ops->download(dev, to->sums, moments, sizeof to->sums);
         ops->conv_backward(v, &grad, &in, &D, 0, w + TAPS, NULL, NULL);
+        if (ops->catch_up)
+            ops->catch_up(dev, 0);
         ops->grad_join(dev, &D, &Y, &from);
         ops->contrast(dev, &pairs);
         RUN(dev, sgd, N, .w = dx, .m = y, .g = x, .rate = 0.1f, .momentum = 0.9f, .factor = 1);

@@ -88,7 +88,9 @@ struct conv_weight {
  * backward: dx (F32 or BF16, NULL data: not wanted) = dL/da of the input; dweight (may be NULL) its
  *           gradient; dbias (may be NULL) gets its gradient ADDED. `add` says which of the first two
  *           are added to what is there instead. sums may be NULL; else dx is wanted, of the type of x.
+ *           CONV_BESIDE: the weight gradient need not be there before catch_up(), and reads dy and x until
+ *           then: a device may make it beside what comes after. Only where catch_up is there.
  * All go through dev->ops. */
-enum { CONV_ADD_DX = 1, CONV_ADD_WEIGHT = 2 };
+enum { CONV_ADD_DX = 1, CONV_ADD_WEIGHT = 2, CONV_BESIDE = 4 };
 
 #endif

@@ -37,19 +37,24 @@ static void plan_three(struct conv *v)
 
 static size_t scratch_bytes(const struct conv *v)
 {
-    size_t bytes = sums_bytes(v), weight = 0;
-    if (!v->bf16) {
-        weight = plain_bytes(v);
-    } else if (v->s.kind == CONV_3) {
-        bytes = larger_of(bytes, larger_of(three_bytes(v), v->s.c_in == 1 ? first_bytes(v) : 0));
-        weight = v->s.c_in > 1 ? three_weight_bytes(v) : 0;
-    } else if (v->s.kind == CONV_1) {
-        bytes = larger_of(bytes, one_bytes(v));
-    } else {
-        bytes = larger_of(bytes, step_bytes(v));
-        weight = step_weight_bytes(v);
-    }
-    return larger_of(bytes, v->s.training ? weight : 0);
+    size_t sums = sums_bytes(v);
+    if (!v->bf16)
+        return sums;
+    if (v->s.kind == CONV_3)
+        return larger_of(sums, larger_of(three_bytes(v), v->s.c_in == 1 ? first_bytes(v) : 0));
+    return larger_of(sums, v->s.kind == CONV_1 ? one_bytes(v) : step_bytes(v));
+}
+
+/* Of the scratch beside. */
+static size_t weight_bytes(const struct conv *v)
+{
+    if (!v->s.training)
+        return 0;
+    if (!v->bf16)
+        return plain_bytes(v);
+    if (v->s.kind == CONV_3)
+        return v->s.c_in == 1 ? first_weight_bytes(v) : three_weight_bytes(v);
+    return v->s.kind == CONV_1 ? one_weight_bytes(v) : step_weight_bytes(v);
 }
 
 static size_t packed_bytes(const struct conv *v, int backward)
@@ -90,6 +95,8 @@ int cuda_conv_new(struct cuda_context *c, struct conv **out, const struct conv_s
         return cudaErrorMemoryAllocation;
     set_up(v, c, s);
     int e = cuda_reserve(c, scratch_bytes(v));
+    if (!e)
+        e = cuda_reserve_beside(c, weight_bytes(v));
     if (!e)
         e = make_counters(v);
     for (int backward = 0; !e && backward < 1 + s->input_grad; backward++) {
@@ -303,12 +310,36 @@ static int run_weight(struct conv *v, const struct reader &dy, const struct read
     p.n = n;
     p.x = x;
     p.dy = dy;
-    p.partial = (float *)v->context->scratch;
+    p.stream = v->context->beside ? v->context->beside : v->context->stream;
+    p.partial = (float *)v->context->beside_scratch;
     p.dbias = dbias;
     int e = !v->bf16 ? plain_weight(&p)
             : v->s.kind == CONV_1 ? one_weight(&p)
             : !three ? step_weight(&p) : v->s.c_in == 1 ? first_weight(&p) : three_weight(&p);
-    return e ? e : parts_join(v->context, &p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight, add);
+    return e ? e : parts_join(&p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight, add);
+}
+
+/* ---- beside -------------------------------------------------------------------------------------------- */
+
+/* What is put beside from now on waits for what is in the stream now. */
+static int fork_beside(struct cuda_context *c)
+{
+    if (!c->beside)
+        return 0;
+    int e = cudaEventRecord(c->forked, c->stream);
+    return e ? e : cudaStreamWaitEvent(c->beside, c->forked, 0);
+}
+
+static int end_beside(struct cuda_context *c)
+{
+    return c->beside ? cudaEventRecord(c->done[c->n_beside++ % CUDA_BESIDE], c->beside) : 0;
+}
+
+/* An event that was recorded anew since is that of a later one, which comes after. */
+int cuda_catch_up(struct cuda_context *c, int but)
+{
+    int64_t last = c->n_beside - 1 - but;
+    return c->beside && last >= 0 ? cudaStreamWaitEvent(c->stream, c->done[last % CUDA_BESIDE], 0) : 0;
 }
 
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
@@ -316,11 +347,16 @@ int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
                        const struct conv_sums *sums)
 {
     struct reader gradient = gradient_reader(dy);
-    int e = 0, together = v->bf16 && v->s.kind == CONV_1 && dweight; /* dweight and dbias */
-    if (dx && dx->data)
+    int together = v->bf16 && v->s.kind == CONV_1 && dweight; /* dweight and dbias */
+    int e = dweight ? fork_beside(v->context) : 0;
+    if (!e && dx && dx->data)
         e = run_dx(v, gradient, x, dx, (add & CONV_ADD_DX) != 0, sums);
     if (!e && dweight)
         e = run_weight(v, gradient, input_reader(x), dy->g.n, (add & CONV_ADD_WEIGHT) != 0, dweight,
                        together ? dbias : NULL);
+    if (!e && dweight)
+        e = end_beside(v->context);
+    if (!e && dweight && !(add & CONV_BESIDE))
+        e = cuda_catch_up(v->context, 0);
     return !e && dbias && !together ? bias_sums(v, dy->g.n, gradient, dbias) : e;
 }

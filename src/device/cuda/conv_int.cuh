@@ -14,7 +14,8 @@
  * side, and the weight is (taps, c of fine, c of coarse) in both. DOWN goes from fine to coarse, UP from
  * coarse to fine; a gradient goes the other way. CONV_1 has the weight of a step with one tap.
  *
- * Working memory is the context's scratch: a call uses it from its first launch to its last.
+ * Working memory is the context's scratch: a call uses it from its first launch to its last. Weight gradients
+ * are made in a stream beside, with a scratch of their own; dbias is not.
  */
 #ifndef FALX_CUDA_CONV_INT_CUH
 #define FALX_CUDA_CONV_INT_CUH
@@ -84,6 +85,7 @@ struct conv_pass {
 struct weight_pass {
     struct conv *v;
     int n;
+    cudaStream_t stream;
     struct reader x, dy;
     float *partial;        /* scratch: (parts, taps, rows, cols) */
     int parts, rows, cols; /* out */
@@ -104,6 +106,7 @@ int three_weight(struct weight_pass *p);
 struct three_plan first_plan(const struct volume &v, int c_out);
 size_t first_bytes(const struct conv *v);
 int first_pass(struct conv_pass *p);
+size_t first_weight_bytes(const struct conv *v);
 int first_weight(struct weight_pass *p);
 
 size_t step_bytes(const struct conv *v);
@@ -113,6 +116,7 @@ int step_weight(struct weight_pass *p);
 
 size_t one_bytes(const struct conv *v);
 int one_pass(struct conv_pass *p);
+size_t one_weight_bytes(const struct conv *v);
 int one_weight(struct weight_pass *p);
 
 size_t plain_bytes(const struct conv *v);
@@ -141,8 +145,7 @@ int moments_join(struct cuda_context *c, const float4 *moments, int regions, int
 /* dbias += sums over voxels of dy as it is multiplied. */
 int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias);
 /* dweight = or += the parts, in order; dbias, if the pass has it, += theirs. */
-int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
-               float *dweight, int add);
+int parts_join(const struct weight_pass *p, int taps, int rows, int cols, float *dweight, int add);
 
 /* ---- tallies ------------------------------------------------------------------------------------------- */
 

@@ -244,7 +244,7 @@ int plain_weight(struct weight_pass *p)
     dim3 grid(v->taps, j.row_tiles * divide_up(j.coarse.c, tile), p->parts);
     return cuda_start(tile == 64 ? plain_weight_kernel<64>
                       : tile == 32 ? plain_weight_kernel<32> : plain_weight_kernel<16>,
-                      grid, THREADS, 0, v->context->stream, j);
+                      grid, THREADS, 0, p->stream, j);
 }
 
 size_t plain_bytes(const struct conv *v)

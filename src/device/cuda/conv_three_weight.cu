@@ -120,7 +120,7 @@ int three_weight(struct weight_pass *p)
     p->rows = 16 * j.p.chunks;
     p->cols = 16 * j.p.groups;
     return cuda_start(three_weight_multiply, dim3(blocks, j.p.chunks * divide_up(j.p.groups, j.p.wn)),
-                      WEIGHT_THREADS, three_shared(j.p, 1), v->context->stream, j);
+                      WEIGHT_THREADS, three_shared(j.p, 1), p->stream, j);
 }
 
 size_t three_weight_bytes(const struct conv *v)
