@@ -3,6 +3,7 @@
  *     conv.cu               plans, packing, the calls of driver.h
  *     conv_three.cu         CONV_3 and its gradient of the input      (tensor cores)
  *     conv_three_weight.cu  CONV_3, gradient of the weight            (tensor cores)
+ *     conv_lay.cu           what it reads, laid out for it
  *     conv_first.cu         CONV_3 of one channel                     (tensor cores)
  *     conv_step.cu          CONV_DOWN, CONV_UP                        (tensor cores)
  *     conv_step_weight.cu   their gradient of the weight              (tensor cores)
@@ -97,7 +98,8 @@ struct weight_pass {
 struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int weight);
 size_t three_bytes(const struct conv *v);
 int three_pass(struct conv_pass *p);
-size_t three_shared(const struct three_plan &p, int weight);
+size_t three_shared(const struct three_plan &p);
+size_t three_weight_shared(const struct three_plan &p);
 void three_split_all(struct three_plan *p, const struct volume &v);
 int three_counters(const struct conv *v);
 size_t three_weight_bytes(const struct conv *v);
@@ -134,6 +136,21 @@ struct pack_job {
 };
 struct pack_job conv_pack_job(const struct conv *v, int backward);
 int conv_pack_run(struct cuda_context *c, const struct pack_job *jobs, int n);
+
+/* ---- conv_lay.cu --------------------------------------------------------------------------------------- */
+
+/* A volume with its border, filled up to whole tiles. */
+struct laid {
+    int d, h, w;
+    int words; /* of an item's block of 8 channels */
+};
+struct lay_operand {
+    struct reader from;
+    uint4 *to;  /* (item, 2 chunks, words) */
+    int chunks; /* of 16 channels, those behind the last are 0 */
+};
+int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand operand[2],
+            cudaStream_t stream);
 
 /* ---- conv_sums.cu -------------------------------------------------------------------------------------- */
 

@@ -159,18 +159,13 @@ static struct box padded_box(const struct three_plan &p, int z, int y, int x, in
     return best;
 }
 
-enum { MOST_SHARED = 72 << 10 }; /* so that three blocks fit */
+enum { MOST_SHARED = 72 << 10, MOST_WEIGHT = 110 << 10 }; /* so that three blocks fit, or two */
 
-/* Shared memory of a block: boxes and their places. */
-size_t three_shared(const struct three_plan &p, int weight)
+/* Shared memory of a block: a box and its places. */
+size_t three_shared(const struct three_plan &p)
 {
-    int threads = weight ? WEIGHT_THREADS : THREE_THREADS;
-    int words = box_words(p.in), places = places_length(p.in.count, threads);
-    if (weight) {
-        words += p.wn * box_words(p.out);
-        places += places_length(p.out.count, threads);
-    }
-    return sizeof(uint4) * (size_t)words + sizeof(struct place) * (size_t)places;
+    return sizeof(uint4) * (size_t)box_words(p.in) +
+           sizeof(struct place) * (size_t)places_length(p.in.count, THREE_THREADS);
 }
 
 /* What a block costs for a chunk, in clock ticks: products (432 a warp; the weight gradient has six warps
@@ -201,7 +196,7 @@ static double complete(struct three_plan *p, const struct volume &v, int weight)
     p->by_nx = divisor_of(p->nx);
     p->in = padded_box(*p, p->tz + 2, p->ty + 2, p->tx + 2, &worst);
     p->out = padded_box(*p, p->tz, p->ty, p->tx, &worst_out);
-    if (three_shared(*p, weight) > MOST_SHARED)
+    if (weight ? three_weight_shared(*p) > MOST_WEIGHT : three_shared(*p) > MOST_SHARED)
         return 0;
     return cost_of(*p, v, weight, worst > worst_out || !weight ? worst : worst_out);
 }
@@ -292,7 +287,7 @@ int three_pass(struct conv_pass *p)
     int columns = divide_up(j.p.groups, j.p.wn), blocks = tile_blocks(j.p, p->n);
     j.tally = tally_ready(p, split_bytes(j.p, j.v), blocks);
     return cuda_start(three_multiply, dim3(blocks, columns * j.p.splits, p->n), THREE_THREADS,
-                      three_shared(j.p, 0), v->context->stream, j);
+                      three_shared(j.p), v->context->stream, j);
 }
 
 /* Tensor cores cut off sums, they do not round them: where that would show, in outputs of float32, every

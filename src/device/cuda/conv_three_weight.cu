@@ -8,16 +8,77 @@
  * places of a pattern stays in registers, and the input at 4 x 6 places is read once and multiplied for up
  * to nine taps each. Both operands come turned out of shared memory, so the voxels run inside.
  *
+ * Operands are laid out first (conv_lay.cu), so a tile is a list of words to copy, the same list for every
+ * tile. Tiles are copied some stages ahead of the products.
+ *
  * Every block ends with a part of the gradient; parts_join adds them up, in order.
  */
 #include "device/cuda/three.cuh"
 
+enum { STAGES = 3 }; /* of tiles: being multiplied, and two on their way */
+
+/* Words of a stage: both operands of a tile. */
+__host__ __device__ __forceinline__ int stage_words(const struct three_plan &p)
+{
+    return box_words(p.in) + p.wn * box_words(p.out);
+}
+
+/* Groups of dy that are laid out: whole blocks take wn of them. */
+__host__ __device__ __forceinline__ int laid_groups(const struct three_plan &p)
+{
+    return (p.groups + p.wn - 1) / p.wn * p.wn;
+}
+
 struct three_weight_job {
     struct three_plan p;
-    struct volume v;
-    struct reader x, dy;
+    struct laid laid;
+    const uint4 *x, *dy;
+    int tiles;
     float *partial; /* (parts, 27, 16 chunks, 16 groups) */
 };
+
+/* ---- tiles --------------------------------------------------------------------------------------------- */
+
+struct __align__(8) copy {
+    int from, to; /* words: from the tile's first, and in a stage */
+};
+
+/* The copies of `blocks` blocks of 8 channels of a box that begins at a voxel of the laid volume. */
+__device__ __forceinline__ void list_copies(struct copy *list, const struct box &b, int blocks,
+                                            const struct laid &v, int first, int to)
+{
+    for (int i = threadIdx.x; i < blocks * b.count; i += WEIGHT_THREADS) {
+        int block = i / b.count, at = i - block * b.count, row = divide(at, b.by_x), z = divide(row, b.by_y);
+        int y = row - z * b.y, x = at - row * b.x;
+        struct copy c = {first + block * v.words + (z * v.h + y) * v.w + x,
+                         to + block / 2 * box_words(b) + block % 2 * b.half + z * b.plane + y * b.line + x};
+        list[i] = c;
+    }
+}
+
+__device__ __forceinline__ void start_copies(uint32_t stage, const struct copy *list, int n, const uint4 *from)
+{
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n; i += WEIGHT_THREADS) {
+        struct copy c = list[i];
+        word_copy(stage + 16 * c.to, from + c.from);
+    }
+}
+
+/* Both operands of a tile into a stage: 16 channels of x, those of the block's groups of dy. */
+__device__ __forceinline__ void start_tile(const struct three_weight_job &j, uint32_t stage,
+                                           const struct copy *list, int tile, int chunk, int group)
+{
+    const struct three_plan &p = j.p;
+    int item = divide(tile, p.by_tiles), in = 2 * p.in.count;
+    struct corner at = tile_corner(p, item, tile - item * p.tiles);
+    int corner = (at.z * j.laid.h + at.y) * j.laid.w + at.x;
+    start_copies(stage, list, in, j.x + (int64_t)(item * p.chunks + chunk) * 2 * j.laid.words + corner);
+    start_copies(stage, list + in, 2 * p.wn * p.out.count,
+                 j.dy + (int64_t)(item * laid_groups(p) + group) * 2 * j.laid.words + corner);
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 /* Nine taps of the voxels of a warp. */
 __device__ __forceinline__ void multiply_tile(float acc[9][2][4], const struct three_plan &p, uint32_t x,
@@ -67,8 +128,8 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
     SHARED_MEMORY(memory);
     const struct three_plan &p = j.p;
     uint4 *in = (uint4 *)memory, *out = in + box_words(p.in);
-    struct place *in_places = (struct place *)(out + p.wn * box_words(p.out));
-    struct place *out_places = in_places + places_length(p.in.count, WEIGHT_THREADS);
+    int words = stage_words(p), stage_bytes = 16 * words, ahead = (STAGES - 1) * gridDim.x;
+    struct copy *list = (struct copy *)(in + STAGES * words);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, shift = warp % 3;
     int n = warp / 3 % p.wn, position = warp / 3 / p.wn;
     int chunk = blockIdx.y % p.chunks, first_group = blockIdx.y / p.chunks * p.wn;
@@ -79,22 +140,51 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
                                 lane / 8 % 2 * p.in.half);
     uint32_t y = shared_address(out + n * box_words(p.out) + pattern_word(p, p.out, warp_at, lane % 16) +
                                 lane / 16 * p.out.half);
+    uint32_t stages = shared_address(in);
     float acc[9][2][4] = {};
-    for (int tile = blockIdx.x; tile < p.tiles * j.v.n; tile += gridDim.x) {
-        int item = divide(tile, p.by_tiles);
-        struct corner at = tile_corner(p, item, tile - item * p.tiles);
-        box_places(in_places, p.in, j.v, border_corner(at), WEIGHT_THREADS);
-        box_places(out_places, p.out, j.v, at, WEIGHT_THREADS);
+    list_copies(list, p.in, 2, j.laid, 0, 0);
+    list_copies(list + 2 * p.in.count, p.out, 2 * p.wn, j.laid, (j.laid.h + 1) * j.laid.w + 1,
+                box_words(p.in));
+    __syncthreads();
+    for (int s = 0, tile = blockIdx.x; s < STAGES - 1; s++, tile += gridDim.x) {
+        if (tile < j.tiles)
+            start_tile(j, stages + s * stage_bytes, list, tile, chunk, first_group);
+        copies_end();
+    }
+    for (int tile = blockIdx.x, stage = 0; tile < j.tiles; tile += gridDim.x) {
+        int last = stage > 0 ? stage - 1 : STAGES - 1; /* what was multiplied before, and is free now */
+        copies_wait<STAGES - 2>();
         __syncthreads();
-        fill(in, p.in.half, in_places, p.in.count, j.x, item, 16 * chunk, WEIGHT_THREADS);
-        for (int k = 0; k < p.wn; k++)
-            fill(out + k * box_words(p.out), p.out.half, out_places, p.out.count, j.dy, item,
-                 16 * (first_group + k), WEIGHT_THREADS);
-        __syncthreads();
-        multiply_tile(acc, p, x, y);
+        if (tile + ahead < j.tiles)
+            start_tile(j, stages + last * stage_bytes, list, tile + ahead, chunk, first_group);
+        copies_end();
+        multiply_tile(acc, p, x + stage * stage_bytes, y + stage * stage_bytes);
+        stage = stage < STAGES - 1 ? stage + 1 : 0;
     }
     if (first_group + n < p.groups)
         write_part(j, acc, blockIdx.x * (p.wz * p.wy * p.wx) + position, shift, chunk, first_group + n);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------- */
+
+/* Shared memory of a block: stages, and the list of copies. */
+size_t three_weight_shared(const struct three_plan &p)
+{
+    size_t copies = 2 * (size_t)p.in.count + 2 * (size_t)p.wn * (size_t)p.out.count;
+    return STAGES * sizeof(uint4) * (size_t)stage_words(p) + sizeof(struct copy) * copies;
+}
+
+static struct laid laid_of(const struct three_plan &p)
+{
+    struct laid l = {p.nz * p.tz + 2, p.ny * p.ty + 2, p.nx * p.tx + 2, 0};
+    l.words = l.d * l.h * l.w;
+    return l;
+}
+
+/* Words of an operand of so many chunks. */
+static size_t laid_words(const struct three_plan &p, int n, int chunks)
+{
+    return (size_t)laid_of(p).words * 2 * (size_t)chunks * (size_t)n;
 }
 
 /* Blocks that share the tiles of a chunk and a group: so many that all fill the GPU. */
@@ -105,27 +195,41 @@ static int weight_blocks(const struct three_plan &p, int n)
     return blocks < tiles ? blocks : tiles;
 }
 
+static size_t part_bytes(const struct conv *v)
+{
+    const struct three_plan &p = v->weight;
+    size_t parts = (size_t)weight_blocks(p, v->in.n) * p.wz * p.wy * p.wx;
+    return parts * 27 * 256 * p.chunks * p.groups * sizeof(float);
+}
+
 int three_weight(struct weight_pass *p)
 {
     struct conv *v = p->v;
     struct three_weight_job j = {};
+    struct volume from = v->in;
+    from.n = p->n;
     j.p = v->weight;
-    j.v = v->in;
-    j.v.n = p->n;
-    j.x = p->x;
-    j.dy = p->dy;
+    j.laid = laid_of(j.p);
+    j.tiles = j.p.tiles * p->n;
     j.partial = p->partial;
+    uint4 *x = (uint4 *)((char *)p->partial + part_bytes(v)), *dy = x + laid_words(j.p, p->n, j.p.chunks);
+    struct lay_operand operand[2] = {{p->x, x, j.p.chunks}, {p->dy, dy, laid_groups(j.p)}};
+    int e = lay_out(from, j.laid, operand, p->stream);
+    if (e)
+        return e;
+    j.x = x;
+    j.dy = dy;
     int blocks = weight_blocks(j.p, p->n);
     p->parts = blocks * j.p.wz * j.p.wy * j.p.wx;
     p->rows = 16 * j.p.chunks;
     p->cols = 16 * j.p.groups;
     return cuda_start(three_weight_multiply, dim3(blocks, j.p.chunks * divide_up(j.p.groups, j.p.wn)),
-                      WEIGHT_THREADS, three_shared(j.p, 1), p->stream, j);
+                      WEIGHT_THREADS, three_weight_shared(j.p), p->stream, j);
 }
 
 size_t three_weight_bytes(const struct conv *v)
 {
     const struct three_plan &p = v->weight;
-    size_t parts = (size_t)weight_blocks(p, v->in.n) * p.wz * p.wy * p.wx;
-    return parts * 27 * 256 * p.chunks * p.groups * sizeof(float);
+    size_t words = laid_words(p, v->in.n, p.chunks) + laid_words(p, v->in.n, laid_groups(p));
+    return part_bytes(v) + words * sizeof(uint4);
 }

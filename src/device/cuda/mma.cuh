@@ -10,6 +10,9 @@
  * tile_load reads four 8 x 8 tiles from shared memory: lanes 8i .. 8i+7 name the rows of tile i (16 bytes
  * each), and word i of a lane becomes T(g, 2q..2q+1); tile_load_turned gives T(2q..2q+1, g) instead.
  * tile_turn makes the second out of the first, of one tile that is in registers.
+ *
+ * word_copy brings 16 bytes from memory to shared memory without waiting; copies_end closes a group of them,
+ * and copies_wait<N> waits for all groups of this thread but the last N.
  */
 #ifndef FALX_CUDA_MMA_CUH
 #define FALX_CUDA_MMA_CUH
@@ -51,6 +54,21 @@ __device__ __forceinline__ void tile_multiply(float d[4], const uint32_t a[4], u
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void word_copy(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void copies_end(void)
+{
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+template <int N> __device__ __forceinline__ void copies_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
 /* base + index * bytes, in one instruction. */

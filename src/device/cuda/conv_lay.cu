@@ -1,0 +1,58 @@
+/* conv_lay.cu - operands brought through their formula once, and laid out so that tiles are plain copies.
+ *
+ * A weight gradient reads every voxel once for each pair of 16 input and 16 or 32 output channels, and
+ * neighbours of a tile again: the formula was most of its instructions. Laid out, an operand is
+ *
+ *     (item, block of 8 channels, z, y, x): words of 16 bytes, bf16
+ *
+ * over a volume with a border of one and filled up to whole tiles. Border and filling are 0, so nobody asks
+ * whether a voxel is inside; a line of a tile is a line of memory, and lies in shared memory as it does here
+ * (fill.cuh).
+ */
+#include "device/cuda/conv_int.cuh"
+
+enum { THREADS = 256, ROUNDS = 8, RUN = ROUNDS * THREADS / 2 };
+
+struct lay_job {
+    struct volume from;
+    struct laid to;
+    struct divisor by_w, by_h;
+    struct lay_operand operand[2];
+    int items;
+};
+
+/* What this block lays out: a run of voxels, border and all. */
+__device__ __forceinline__ void run_places(struct place *places, const struct lay_job &j, int item)
+{
+    for (int i = threadIdx.x; i < RUN; i += THREADS) {
+        int at = blockIdx.x * RUN + i, line = divide(at, j.by_w), z = divide(line, j.by_h);
+        struct corner c = {item, z - 1, line - z * j.to.h - 1, at - line * j.to.w - 1};
+        struct place p = {-1, at < j.to.words ? at : j.to.words - 1}; /* the last word is border */
+        if ((unsigned)c.z < (unsigned)j.from.d && (unsigned)c.y < (unsigned)j.from.h &&
+            (unsigned)c.x < (unsigned)j.from.w)
+            p.voxel = voxel_at(j.from, c);
+        places[i] = p;
+    }
+}
+
+/* blockIdx: run of voxels; 16 channels; item of an operand. */
+__global__ void __launch_bounds__(THREADS) lay_rows(const __grid_constant__ struct lay_job j)
+{
+    __shared__ struct place places[RUN];
+    int item = blockIdx.z % j.items, chunk = blockIdx.y;
+    const struct lay_operand &o = j.operand[blockIdx.z / j.items];
+    if (chunk >= o.chunks)
+        return;
+    run_places(places, j, item);
+    __syncthreads();
+    fill(o.to + (int64_t)(item * o.chunks + chunk) * 2 * j.to.words, j.to.words, places, RUN, o.from, item,
+         16 * chunk, THREADS);
+}
+
+int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand operand[2],
+            cudaStream_t stream)
+{
+    struct lay_job j = {from, to, divisor_of(to.w), divisor_of(to.h), {operand[0], operand[1]}, from.n};
+    int chunks = operand[0].chunks > operand[1].chunks ? operand[0].chunks : operand[1].chunks;
+    return cuda_start(lay_rows, dim3(divide_up(to.words, RUN), chunks, 2 * from.n), THREADS, 0, stream, j);
+}
