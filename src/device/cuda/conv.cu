@@ -33,6 +33,7 @@ static void plan_three(struct conv *v)
         three_split_all(&v->forward, v->in);
     v->data = three_plan(v->in, s->c_out, s->c_in, 0);
     v->weight = s->c_in == 1 ? v->forward : three_plan(v->in, s->c_in, s->c_out, 1);
+    v->laid = laid_over(laid_over(laid_over(v->laid, v->forward), v->data), v->weight);
 }
 
 static size_t scratch_bytes(const struct conv *v)

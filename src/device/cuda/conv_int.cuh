@@ -3,7 +3,7 @@
  *     conv.cu               plans, packing, the calls of driver.h
  *     conv_three.cu         CONV_3 and its gradient of the input      (tensor cores)
  *     conv_three_weight.cu  CONV_3, gradient of the weight            (tensor cores)
- *     conv_lay.cu           what it reads, laid out for it
+ *     conv_lay.cu           what these two read, laid out for them
  *     conv_first.cu         CONV_3 of one channel                     (tensor cores)
  *     conv_step.cu          CONV_DOWN, CONV_UP                        (tensor cores)
  *     conv_step_weight.cu   their gradient of the weight              (tensor cores)
@@ -44,6 +44,12 @@ struct three_plan {
     int splits;            /* parts of the chunks, by blocks of their own */
 };
 
+/* A volume with a border of one, filled up to whole tiles: see conv_lay.cu. */
+struct laid {
+    int d, h, w;
+    int words; /* of an item's block of 8 channels */
+};
+
 struct conv {
     struct cuda_context *context;
     struct conv_shape s;
@@ -52,6 +58,7 @@ struct conv {
     int fine_c, coarse_c;  /* of steps */
     struct volume in, out, coarse; /* n is that of the plan */
     struct three_plan forward, data, weight;
+    struct laid laid;      /* of CONV_3: for all three */
     void *packed[2];       /* forward, gradient of the input; float32: a copy of the weight, NULL */
     unsigned *counters;    /* of blocks that are done, 0 between launches: tallies, then splits */
     int tally_counters;
@@ -98,7 +105,6 @@ struct weight_pass {
 struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int weight);
 size_t three_bytes(const struct conv *v);
 int three_pass(struct conv_pass *p);
-size_t three_shared(const struct three_plan &p);
 size_t three_weight_shared(const struct three_plan &p);
 void three_split_all(struct three_plan *p, const struct volume &v);
 int three_counters(const struct conv *v);
@@ -139,17 +145,14 @@ int conv_pack_run(struct cuda_context *c, const struct pack_job *jobs, int n);
 
 /* ---- conv_lay.cu --------------------------------------------------------------------------------------- */
 
-/* A volume with its border, filled up to whole tiles. */
-struct laid {
-    int d, h, w;
-    int words; /* of an item's block of 8 channels */
-};
 struct lay_operand {
     struct reader from;
     uint4 *to;  /* (item, 2 chunks, words) */
     int chunks; /* of 16 channels, those behind the last are 0 */
 };
-int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand operand[2],
+struct laid laid_over(const struct laid &l, const struct three_plan &p); /* made large enough for a plan */
+size_t laid_bytes(const struct laid &l, int n, int chunks);
+int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand *operand, int operands,
             cudaStream_t stream);
 
 /* ---- conv_sums.cu -------------------------------------------------------------------------------------- */

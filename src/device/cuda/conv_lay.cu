@@ -1,7 +1,8 @@
 /* conv_lay.cu - operands brought through their formula once, and laid out so that tiles are plain copies.
  *
- * A weight gradient reads every voxel once for each pair of 16 input and 16 or 32 output channels, and
- * neighbours of a tile again: the formula was most of its instructions. Laid out, an operand is
+ * A 3x3x3 convolution reads every voxel once for every 32 or 64 channels of the result, its weight gradient
+ * for each pair of 16 by 32, and voxels near the border of a tile again: the formula was most of their
+ * instructions. Laid out, an operand is
  *
  *     (item, block of 8 channels, z, y, x): words of 16 bytes, bf16
  *
@@ -49,10 +50,31 @@ __global__ void __launch_bounds__(THREADS) lay_rows(const __grid_constant__ stru
          16 * chunk, THREADS);
 }
 
-int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand operand[2],
+static int larger_of(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+struct laid laid_over(const struct laid &l, const struct three_plan &p)
+{
+    struct laid to = {larger_of(l.d, p.nz * p.tz + 2), larger_of(l.h, p.ny * p.ty + 2),
+                      larger_of(l.w, p.nx * p.tx + 2), 0};
+    to.words = to.d * to.h * to.w;
+    return to;
+}
+
+size_t laid_bytes(const struct laid &l, int n, int chunks)
+{
+    return sizeof(uint4) * 2 * (size_t)l.words * (size_t)chunks * (size_t)n;
+}
+
+/* One operand, or two. */
+int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand *operand, int operands,
             cudaStream_t stream)
 {
-    struct lay_job j = {from, to, divisor_of(to.w), divisor_of(to.h), {operand[0], operand[1]}, from.n};
-    int chunks = operand[0].chunks > operand[1].chunks ? operand[0].chunks : operand[1].chunks;
-    return cuda_start(lay_rows, dim3(divide_up(to.words, RUN), chunks, 2 * from.n), THREADS, 0, stream, j);
+    struct lay_job j = {from, to, divisor_of(to.w), divisor_of(to.h), {operand[0], operand[operands - 1]},
+                        from.n};
+    int chunks = larger_of(operand[0].chunks, operand[operands - 1].chunks);
+    return cuda_start(lay_rows, dim3(divide_up(to.words, RUN), chunks, operands * from.n), THREADS, 0, stream,
+                      j);
 }

@@ -39,43 +39,19 @@ struct three_weight_job {
 
 /* ---- tiles --------------------------------------------------------------------------------------------- */
 
-struct __align__(8) copy {
-    int from, to; /* words: from the tile's first, and in a stage */
-};
-
-/* The copies of `blocks` blocks of 8 channels of a box that begins at a voxel of the laid volume. */
-__device__ __forceinline__ void list_copies(struct copy *list, const struct box &b, int blocks,
-                                            const struct laid &v, int first, int to)
-{
-    for (int i = threadIdx.x; i < blocks * b.count; i += WEIGHT_THREADS) {
-        int block = i / b.count, at = i - block * b.count, row = divide(at, b.by_x), z = divide(row, b.by_y);
-        int y = row - z * b.y, x = at - row * b.x;
-        struct copy c = {first + block * v.words + (z * v.h + y) * v.w + x,
-                         to + block / 2 * box_words(b) + block % 2 * b.half + z * b.plane + y * b.line + x};
-        list[i] = c;
-    }
-}
-
-__device__ __forceinline__ void start_copies(uint32_t stage, const struct copy *list, int n, const uint4 *from)
-{
-#pragma unroll 4
-    for (int i = threadIdx.x; i < n; i += WEIGHT_THREADS) {
-        struct copy c = list[i];
-        word_copy(stage + 16 * c.to, from + c.from);
-    }
-}
-
 /* Both operands of a tile into a stage: 16 channels of x, those of the block's groups of dy. */
 __device__ __forceinline__ void start_tile(const struct three_weight_job &j, uint32_t stage,
                                            const struct copy *list, int tile, int chunk, int group)
 {
     const struct three_plan &p = j.p;
-    int item = divide(tile, p.by_tiles), in = 2 * p.in.count;
-    struct corner at = tile_corner(p, item, tile - item * p.tiles);
-    int corner = (at.z * j.laid.h + at.y) * j.laid.w + at.x;
-    start_copies(stage, list, in, j.x + (int64_t)(item * p.chunks + chunk) * 2 * j.laid.words + corner);
-    start_copies(stage, list + in, 2 * p.wn * p.out.count,
-                 j.dy + (int64_t)(item * laid_groups(p) + group) * 2 * j.laid.words + corner);
+    int item = divide(tile, p.by_tiles), words = j.laid.words;
+    int first = tile_word(j.laid, tile_corner(p, item, tile - item * p.tiles));
+    copy_box(stage, list, p.in, j.x + (int64_t)(item * p.chunks + chunk) * 2 * words + first, words,
+             WEIGHT_THREADS);
+    for (int k = 0; k < p.wn; k++)
+        copy_box(stage + 16 * (box_words(p.in) + k * box_words(p.out)), list + p.in.count, p.out,
+                 j.dy + (int64_t)(item * laid_groups(p) + group + k) * 2 * words + first, words,
+                 WEIGHT_THREADS);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -142,9 +118,8 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
                                 lane / 16 * p.out.half);
     uint32_t stages = shared_address(in);
     float acc[9][2][4] = {};
-    list_copies(list, p.in, 2, j.laid, 0, 0);
-    list_copies(list + 2 * p.in.count, p.out, 2 * p.wn, j.laid, (j.laid.h + 1) * j.laid.w + 1,
-                box_words(p.in));
+    list_copies(list, p.in, j.laid, 0, WEIGHT_THREADS);
+    list_copies(list + p.in.count, p.out, j.laid, (j.laid.h + 1) * j.laid.w + 1, WEIGHT_THREADS);
     __syncthreads();
     for (int s = 0, tile = blockIdx.x; s < STAGES - 1; s++, tile += gridDim.x) {
         if (tile < j.tiles)
@@ -170,21 +145,8 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
 /* Shared memory of a block: stages, and the list of copies. */
 size_t three_weight_shared(const struct three_plan &p)
 {
-    size_t copies = 2 * (size_t)p.in.count + 2 * (size_t)p.wn * (size_t)p.out.count;
-    return STAGES * sizeof(uint4) * (size_t)stage_words(p) + sizeof(struct copy) * copies;
-}
-
-static struct laid laid_of(const struct three_plan &p)
-{
-    struct laid l = {p.nz * p.tz + 2, p.ny * p.ty + 2, p.nx * p.tx + 2, 0};
-    l.words = l.d * l.h * l.w;
-    return l;
-}
-
-/* Words of an operand of so many chunks. */
-static size_t laid_words(const struct three_plan &p, int n, int chunks)
-{
-    return (size_t)laid_of(p).words * 2 * (size_t)chunks * (size_t)n;
+    return STAGES * sizeof(uint4) * (size_t)stage_words(p) +
+           sizeof(struct copy) * (size_t)(p.in.count + p.out.count);
 }
 
 /* Blocks that share the tiles of a chunk and a group: so many that all fill the GPU. */
@@ -209,16 +171,16 @@ int three_weight(struct weight_pass *p)
     struct volume from = v->in;
     from.n = p->n;
     j.p = v->weight;
-    j.laid = laid_of(j.p);
+    j.laid = v->laid;
     j.tiles = j.p.tiles * p->n;
     j.partial = p->partial;
-    uint4 *x = (uint4 *)((char *)p->partial + part_bytes(v)), *dy = x + laid_words(j.p, p->n, j.p.chunks);
-    struct lay_operand operand[2] = {{p->x, x, j.p.chunks}, {p->dy, dy, laid_groups(j.p)}};
-    int e = lay_out(from, j.laid, operand, p->stream);
+    char *x = (char *)p->partial + part_bytes(v), *dy = x + laid_bytes(j.laid, p->n, j.p.chunks);
+    struct lay_operand operand[2] = {{p->x, (uint4 *)x, j.p.chunks}, {p->dy, (uint4 *)dy, laid_groups(j.p)}};
+    int e = lay_out(from, j.laid, operand, 2, p->stream);
     if (e)
         return e;
-    j.x = x;
-    j.dy = dy;
+    j.x = operand[0].to;
+    j.dy = operand[1].to;
     int blocks = weight_blocks(j.p, p->n);
     p->parts = blocks * j.p.wz * j.p.wy * j.p.wx;
     p->rows = 16 * j.p.chunks;
@@ -230,6 +192,6 @@ int three_weight(struct weight_pass *p)
 size_t three_weight_bytes(const struct conv *v)
 {
     const struct three_plan &p = v->weight;
-    size_t words = laid_words(p, v->in.n, p.chunks) + laid_words(p, v->in.n, laid_groups(p));
-    return part_bytes(v) + words * sizeof(uint4);
+    return part_bytes(v) + laid_bytes(v->laid, v->in.n, p.chunks) +
+           laid_bytes(v->laid, v->in.n, laid_groups(p));
 }

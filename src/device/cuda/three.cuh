@@ -15,7 +15,9 @@ enum {
 struct three_job {
     struct three_plan p;
     struct volume v;
-    struct reader from;
+    struct reader from;  /* of one channel; else */
+    struct laid laid;
+    const uint4 *operand; /* (item, 2 chunks, words) */
     struct target to;
     struct tally tally;
     const uint4 *weights;
@@ -59,6 +61,41 @@ __device__ __forceinline__ int pattern_word(const struct three_plan &p, const st
 {
     struct corner v = pattern_voxel(p, row);
     return (warp.z + v.z) * b.plane + (warp.y + v.y) * b.line + warp.x + v.x;
+}
+
+/* ---- copying ------------------------------------------------------------------------------------------- */
+
+struct __align__(8) copy {
+    int from, to; /* words: from the tile's first in a laid block of 8 channels, and in half of a box */
+};
+
+/* The copies of a box that begins `first` words behind its tile: the same for every tile. */
+__device__ __forceinline__ void list_copies(struct copy *list, const struct box &b, const struct laid &v,
+                                            int first, int threads)
+{
+    for (int i = threadIdx.x; i < b.count; i += threads) {
+        int row = divide(i, b.by_x), z = divide(row, b.by_y), y = row - z * b.y, x = i - row * b.x;
+        struct copy c = {first + (z * v.h + y) * v.w + x, z * b.plane + y * b.line + x};
+        list[i] = c;
+    }
+}
+
+/* Sends 16 channels of a box on their way; `from` is the tile's first word. */
+__device__ __forceinline__ void copy_box(uint32_t to, const struct copy *list, const struct box &b,
+                                         const uint4 *from, int words, int threads)
+{
+#pragma unroll 2
+    for (int i = threadIdx.x; i < b.count; i += threads) {
+        struct copy c = list[i];
+        word_copy(to + 16 * c.to, from + c.from);
+        word_copy(to + 16 * (c.to + b.half), from + c.from + words);
+    }
+}
+
+/* The first word of a tile in block 0 of 8 channels. */
+__device__ __forceinline__ int tile_word(const struct laid &v, const struct corner &at)
+{
+    return (at.z * v.h + at.y) * v.w + at.x;
 }
 
 /* ---- results ------------------------------------------------------------------------------------------- */
