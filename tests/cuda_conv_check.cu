@@ -238,7 +238,7 @@ static void run(struct cuda_context *c, struct set *s)
     must(cuda_conv_pack(c, &list, 1), "conv_pack");
     must(cuda_conv_forward(v, &s->in, data_of(&s->bias), &s->y.t, &stats), "conv_forward");
     must(cuda_conv_backward(v, &s->grad, &s->in, o->dx ? &s->dx.t : NULL,
-                            o->add ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, data_of(&s->dweight),
+                            o->add ? CONV_ADD_DX | CONV_ADD_WEIGHT : CONV_SAME_X, data_of(&s->dweight),
                             data_of(&s->dbias), s->with_sums ? &sums : NULL), "conv_backward");
     must(cudaDeviceSynchronize(), "running");
     down(&s->y);

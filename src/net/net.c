@@ -289,7 +289,8 @@ static void backward_conv(struct net *n, int i, const struct conv_grad *g, const
     struct conv_sums sums;
     /* batch statistics take the bias out: its gradient is exactly 0, and norm_backward set it */
     float *dbias = l->norm && n->pass.mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
-    add |= (n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0) | (n->behind > 0 ? CONV_BESIDE : 0);
+    add |= CONV_SAME_X | (n->behind > 0 ? CONV_BESIDE : 0);
+    add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
     int with_sums = sums_before(n, i, &sums);
     n->dev->ops->conv_backward(n->run[i].conv, g, &in, dx, add, net_touched_grad(n, l->weight), dbias,
                                with_sums ? &sums : NULL);

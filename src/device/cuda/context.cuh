@@ -18,6 +18,10 @@
 
 enum { CUDA_BESIDE = 8 };
 
+struct cuda_region {
+    size_t begin, end;
+};
+
 struct cuda_context {
     int index;
     cudaStream_t stream;
@@ -29,6 +33,9 @@ struct cuda_context {
     int64_t n_beside;            /* of them, so far */
     enum precision precision;
     int multiprocessors;
+    struct cuda_region taken[CUDA_BESIDE]; /* of the ring, by each of the last ones */
+    void *ring;                  /* what both streams read: dy laid out */
+    size_t ring_bytes, ring_at;
     void *scratch, *beside_scratch;
     size_t scratch_bytes, beside_bytes;
     void *landing; /* CUDA_LANDING bytes of pinned host memory, where small results arrive; NULL: refused */
@@ -38,6 +45,7 @@ enum { CUDA_LANDING = 1 << 16 };
 /* Makes scratch at least this large: 0, or a CUDA error code. What was in it is lost. */
 int cuda_reserve(struct cuda_context *c, size_t bytes);
 int cuda_reserve_beside(struct cuda_context *c, size_t bytes); /* the other scratch, likewise */
+int cuda_reserve_ring(struct cuda_context *c, size_t bytes);
 
 /* Waits for everything in the stream, at most CUDA_PATIENCE seconds, then copies to the host. */
 enum { CUDA_PATIENCE = 60 };

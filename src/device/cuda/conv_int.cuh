@@ -50,6 +50,12 @@ struct laid {
     int words; /* of an item's block of 8 channels */
 };
 
+/* An operand that is laid out: (item, 2 chunks, words). */
+struct laid_operand {
+    const uint4 *at;
+    int chunks; /* of 16 channels; those behind the last are 0 */
+};
+
 struct conv {
     struct cuda_context *context;
     struct conv_shape s;
@@ -59,6 +65,8 @@ struct conv {
     struct volume in, out, coarse; /* n is that of the plan */
     struct three_plan forward, data, weight;
     struct laid laid;      /* of CONV_3: for all three */
+    uint4 *kept;           /* of CONV_3 in training: x as it was laid out last, for the weight gradient */
+    int kept_forward;      /* 1: by a forward pass */
     void *packed[2];       /* forward, gradient of the input; float32: a copy of the weight, NULL */
     unsigned *counters;    /* of blocks that are done, 0 between launches: tallies, then splits */
     int tally_counters;
@@ -86,6 +94,7 @@ struct conv_pass {
     int n;                 /* items of this call */
     int backward;          /* 1: gradient of the input */
     struct reader from;
+    struct laid_operand laid; /* the same laid out: CONV_3's */
     struct target to;
     struct tally tally;    /* what is wanted; a pass that cannot make it sets kind to NONE */
 };
@@ -95,6 +104,7 @@ struct weight_pass {
     int n;
     cudaStream_t stream;
     struct reader x, dy;
+    struct laid_operand laid_x, laid_dy; /* the same laid out: CONV_3's */
     float *partial;        /* scratch: (parts, taps, rows, cols) */
     int parts, rows, cols; /* out */
     float *dbias;          /* or NULL; its sums are the last row of every part then: CONV_1's alone */
@@ -108,6 +118,8 @@ int three_pass(struct conv_pass *p);
 size_t three_weight_shared(const struct three_plan &p);
 void three_split_all(struct three_plan *p, const struct volume &v);
 int three_counters(const struct conv *v);
+size_t three_operand(const struct conv *v); /* bytes of scratch before an operand that is laid out there */
+int three_weight_groups(const struct conv *v); /* chunks of dy that it wants laid out */
 size_t three_weight_bytes(const struct conv *v);
 int three_weight(struct weight_pass *p);
 
@@ -145,15 +157,11 @@ int conv_pack_run(struct cuda_context *c, const struct pack_job *jobs, int n);
 
 /* ---- conv_lay.cu --------------------------------------------------------------------------------------- */
 
-struct lay_operand {
-    struct reader from;
-    uint4 *to;  /* (item, 2 chunks, words) */
-    int chunks; /* of 16 channels, those behind the last are 0 */
-};
 struct laid laid_over(const struct laid &l, const struct three_plan &p); /* made large enough for a plan */
 size_t laid_bytes(const struct laid &l, int n, int chunks);
-int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand *operand, int operands,
-            cudaStream_t stream);
+/* Of n items; the result is where it was put. */
+int lay_out(const struct conv *v, int n, const struct reader &from, uint4 *to, int chunks,
+            struct laid_operand *out, cudaStream_t stream);
 
 /* ---- conv_sums.cu -------------------------------------------------------------------------------------- */
 

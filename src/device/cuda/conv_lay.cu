@@ -15,11 +15,12 @@
 enum { THREADS = 256, ROUNDS = 8, RUN = ROUNDS * THREADS / 2 };
 
 struct lay_job {
-    struct volume from;
-    struct laid to;
+    struct volume v;
+    struct laid laid;
     struct divisor by_w, by_h;
-    struct lay_operand operand[2];
-    int items;
+    struct reader from;
+    uint4 *to;
+    int chunks;
 };
 
 /* What this block lays out: a run of voxels, border and all. */
@@ -27,26 +28,23 @@ __device__ __forceinline__ void run_places(struct place *places, const struct la
 {
     for (int i = threadIdx.x; i < RUN; i += THREADS) {
         int at = blockIdx.x * RUN + i, line = divide(at, j.by_w), z = divide(line, j.by_h);
-        struct corner c = {item, z - 1, line - z * j.to.h - 1, at - line * j.to.w - 1};
-        struct place p = {-1, at < j.to.words ? at : j.to.words - 1}; /* the last word is border */
-        if ((unsigned)c.z < (unsigned)j.from.d && (unsigned)c.y < (unsigned)j.from.h &&
-            (unsigned)c.x < (unsigned)j.from.w)
-            p.voxel = voxel_at(j.from, c);
+        struct corner c = {item, z - 1, line - z * j.laid.h - 1, at - line * j.laid.w - 1};
+        struct place p = {-1, at < j.laid.words ? at : j.laid.words - 1}; /* the last word is border */
+        if ((unsigned)c.z < (unsigned)j.v.d && (unsigned)c.y < (unsigned)j.v.h &&
+            (unsigned)c.x < (unsigned)j.v.w)
+            p.voxel = voxel_at(j.v, c);
         places[i] = p;
     }
 }
 
-/* blockIdx: run of voxels; 16 channels; item of an operand. */
+/* blockIdx: run of voxels; 16 channels; item. */
 __global__ void __launch_bounds__(THREADS) lay_rows(const __grid_constant__ struct lay_job j)
 {
     __shared__ struct place places[RUN];
-    int item = blockIdx.z % j.items, chunk = blockIdx.y;
-    const struct lay_operand &o = j.operand[blockIdx.z / j.items];
-    if (chunk >= o.chunks)
-        return;
+    int item = blockIdx.z, chunk = blockIdx.y;
     run_places(places, j, item);
     __syncthreads();
-    fill(o.to + (int64_t)(item * o.chunks + chunk) * 2 * j.to.words, j.to.words, places, RUN, o.from, item,
+    fill(j.to + (int64_t)(item * j.chunks + chunk) * 2 * j.laid.words, j.laid.words, places, RUN, j.from, item,
          16 * chunk, THREADS);
 }
 
@@ -68,13 +66,13 @@ size_t laid_bytes(const struct laid &l, int n, int chunks)
     return sizeof(uint4) * 2 * (size_t)l.words * (size_t)chunks * (size_t)n;
 }
 
-/* One operand, or two. */
-int lay_out(const struct volume &from, const struct laid &to, const struct lay_operand *operand, int operands,
-            cudaStream_t stream)
+int lay_out(const struct conv *v, int n, const struct reader &from, uint4 *to, int chunks,
+            struct laid_operand *out, cudaStream_t stream)
 {
-    struct lay_job j = {from, to, divisor_of(to.w), divisor_of(to.h), {operand[0], operand[operands - 1]},
-                        from.n};
-    int chunks = larger_of(operand[0].chunks, operand[operands - 1].chunks);
-    return cuda_start(lay_rows, dim3(divide_up(to.words, RUN), chunks, operands * from.n), THREADS, 0, stream,
-                      j);
+    const struct laid &l = v->laid;
+    struct lay_job j = {v->in, l, divisor_of(l.w), divisor_of(l.h), from, to, chunks};
+    j.v.n = n;
+    out->at = to;
+    out->chunks = chunks;
+    return cuda_start(lay_rows, dim3(divide_up(l.words, RUN), chunks, n), THREADS, 0, stream, j);
 }

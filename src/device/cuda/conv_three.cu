@@ -92,9 +92,9 @@ __device__ __forceinline__ void start_box(const struct three_job &j, struct next
                                           const struct copy *list, int item, int begin, int end)
 {
     if (next.tile < j.p.tiles) {
-        int block = 2 * (item * j.p.chunks + next.chunk);
+        int block = 2 * (item * j.operand.chunks + next.chunk);
         int first = tile_word(j.laid, tile_corner(j.p, item, next.tile));
-        copy_box(to, list, j.p.in, j.operand + (int64_t)block * j.laid.words + first, j.laid.words,
+        copy_box(to, list, j.p.in, j.operand.at + (int64_t)block * j.laid.words + first, j.laid.words,
                  THREE_THREADS);
         next.chunk++;
     }
@@ -324,12 +324,7 @@ int three_pass(struct conv_pass *p)
     j.counters = v->counters + v->tally_counters;
     int columns = divide_up(j.p.groups, j.p.wn), blocks = tile_blocks(j.p, p->n);
     j.tally = tally_ready(p, split_bytes(j.p, j.v), blocks);
-    struct lay_operand operand = {p->from, (uint4 *)((char *)v->context->scratch + pass_bytes(j.p, v->in)),
-                                  j.p.chunks};
-    int e = lay_out(j.v, j.laid, &operand, 1, v->context->stream);
-    if (e)
-        return e;
-    j.operand = operand.to;
+    j.operand = p->laid;
     return cuda_start(three_multiply, dim3(blocks, columns * j.p.splits, p->n), THREE_THREADS,
                       three_shared(j.p), v->context->stream, j);
 }
@@ -345,10 +340,17 @@ void three_split_all(struct three_plan *p, const struct volume &v)
         *p = all;
 }
 
+size_t three_operand(const struct conv *v)
+{
+    return (pass_bytes(v->forward, v->in) + 255) / 256 * 256;
+}
+
+/* The operand of a forward pass lies in scratch unless it is kept, that of a backward pass never. */
 size_t three_bytes(const struct conv *v)
 {
-    size_t forward = pass_bytes(v->forward, v->in) + laid_bytes(v->laid, v->in.n, v->forward.chunks);
-    size_t data = pass_bytes(v->data, v->in) + laid_bytes(v->laid, v->in.n, v->data.chunks);
+    size_t forward = three_operand(v), data = pass_bytes(v->data, v->in);
+    if (!v->s.training)
+        forward += laid_bytes(v->laid, v->in.n, v->forward.chunks);
     return forward > data ? forward : data;
 }
 

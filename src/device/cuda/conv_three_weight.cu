@@ -23,16 +23,10 @@ __host__ __device__ __forceinline__ int stage_words(const struct three_plan &p)
     return box_words(p.in) + p.wn * box_words(p.out);
 }
 
-/* Groups of dy that are laid out: whole blocks take wn of them. */
-__host__ __device__ __forceinline__ int laid_groups(const struct three_plan &p)
-{
-    return (p.groups + p.wn - 1) / p.wn * p.wn;
-}
-
 struct three_weight_job {
     struct three_plan p;
     struct laid laid;
-    const uint4 *x, *dy;
+    struct laid_operand x, dy;
     int tiles;
     float *partial; /* (parts, 27, 16 chunks, 16 groups) */
 };
@@ -46,11 +40,11 @@ __device__ __forceinline__ void start_tile(const struct three_weight_job &j, uin
     const struct three_plan &p = j.p;
     int item = divide(tile, p.by_tiles), words = j.laid.words;
     int first = tile_word(j.laid, tile_corner(p, item, tile - item * p.tiles));
-    copy_box(stage, list, p.in, j.x + (int64_t)(item * p.chunks + chunk) * 2 * words + first, words,
+    copy_box(stage, list, p.in, j.x.at + (int64_t)(item * j.x.chunks + chunk) * 2 * words + first, words,
              WEIGHT_THREADS);
     for (int k = 0; k < p.wn; k++)
         copy_box(stage + 16 * (box_words(p.in) + k * box_words(p.out)), list + p.in.count, p.out,
-                 j.dy + (int64_t)(item * laid_groups(p) + group + k) * 2 * words + first, words,
+                 j.dy.at + (int64_t)(item * j.dy.chunks + group + k) * 2 * words + first, words,
                  WEIGHT_THREADS);
 }
 
@@ -157,30 +151,22 @@ static int weight_blocks(const struct three_plan &p, int n)
     return blocks < tiles ? blocks : tiles;
 }
 
-static size_t part_bytes(const struct conv *v)
+/* Whole blocks take wn of them. */
+int three_weight_groups(const struct conv *v)
 {
-    const struct three_plan &p = v->weight;
-    size_t parts = (size_t)weight_blocks(p, v->in.n) * p.wz * p.wy * p.wx;
-    return parts * 27 * 256 * p.chunks * p.groups * sizeof(float);
+    return divide_up(v->weight.groups, v->weight.wn) * v->weight.wn;
 }
 
 int three_weight(struct weight_pass *p)
 {
     struct conv *v = p->v;
     struct three_weight_job j = {};
-    struct volume from = v->in;
-    from.n = p->n;
     j.p = v->weight;
     j.laid = v->laid;
     j.tiles = j.p.tiles * p->n;
     j.partial = p->partial;
-    char *x = (char *)p->partial + part_bytes(v), *dy = x + laid_bytes(j.laid, p->n, j.p.chunks);
-    struct lay_operand operand[2] = {{p->x, (uint4 *)x, j.p.chunks}, {p->dy, (uint4 *)dy, laid_groups(j.p)}};
-    int e = lay_out(from, j.laid, operand, 2, p->stream);
-    if (e)
-        return e;
-    j.x = operand[0].to;
-    j.dy = operand[1].to;
+    j.x = p->laid_x;
+    j.dy = p->laid_dy;
     int blocks = weight_blocks(j.p, p->n);
     p->parts = blocks * j.p.wz * j.p.wy * j.p.wx;
     p->rows = 16 * j.p.chunks;
@@ -192,6 +178,6 @@ int three_weight(struct weight_pass *p)
 size_t three_weight_bytes(const struct conv *v)
 {
     const struct three_plan &p = v->weight;
-    return part_bytes(v) + laid_bytes(v->laid, v->in.n, p.chunks) +
-           laid_bytes(v->laid, v->in.n, laid_groups(p));
+    size_t parts = (size_t)weight_blocks(p, v->in.n) * p.wz * p.wy * p.wx;
+    return parts * 27 * 256 * p.chunks * p.groups * sizeof(float);
 }

@@ -59,6 +59,11 @@ int cuda_reserve_beside(struct cuda_context *c, size_t bytes)
     return grow(&c->beside_scratch, &c->beside_bytes, bytes);
 }
 
+int cuda_reserve_ring(struct cuda_context *c, size_t bytes)
+{
+    return grow(&c->ring, &c->ring_bytes, bytes);
+}
+
 static int driver_alloc(struct cuda_context *c, void **out, size_t bytes)
 {
     *out = NULL;
@@ -169,6 +174,7 @@ static void driver_close(struct cuda_context *c)
             cudaEventDestroy(e);
     cudaFree(c->scratch);
     cudaFree(c->beside_scratch);
+    cudaFree(c->ring);
     cudaFreeHost(c->landing);
     free(c);
 }

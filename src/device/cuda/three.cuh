@@ -17,7 +17,7 @@ struct three_job {
     struct volume v;
     struct reader from;  /* of one channel; else */
     struct laid laid;
-    const uint4 *operand; /* (item, 2 chunks, words) */
+    struct laid_operand operand;
     struct target to;
     struct tally tally;
     const uint4 *weights;
