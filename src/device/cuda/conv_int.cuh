@@ -150,7 +150,7 @@ struct pack_job {
     void *to;
     int kind, backward, up;
     int c_in, c_out, taps;
-    int64_t words;
+    int words;
 };
 struct pack_job conv_pack_job(const struct conv *v, int backward);
 int conv_pack_run(struct cuda_context *c, const struct pack_job *jobs, int n);

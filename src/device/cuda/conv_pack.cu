@@ -21,12 +21,13 @@ struct pack_list {
 __global__ void __launch_bounds__(THREADS) pack_kernel(const __grid_constant__ struct pack_list list)
 {
     const struct pack_job &j = list.job[blockIdx.y];
-    for (int64_t i = blockIdx.x * THREADS + threadIdx.x; i < j.words; i += BLOCKS * THREADS) {
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < j.words; i += BLOCKS * THREADS) {
         if (j.kind == PACK_COPY) {
             ((float *)j.to)[i] = j.from[i];
             continue;
         }
         float v[8];
+#pragma unroll
         for (int e = 0; e < 8; e++)
             v[e] = pack_value(j, i, e);
         ((uint4 *)j.to)[i] = bf16_eight(v);
@@ -46,20 +47,20 @@ struct pack_job conv_pack_job(const struct conv *v, int backward)
     j.taps = v->taps;
     if (!v->bf16) {
         j.kind = PACK_COPY;
-        j.words = backward ? 0 : (int64_t)v->taps * s->c_in * s->c_out;
+        j.words = backward ? 0 : v->taps * s->c_in * s->c_out;
     } else if (s->kind == CONV_3 && k == 1 && !backward) {
         j.kind = PACK_FIRST;
-        j.words = (int64_t)divide_up(n, 16) * 3 * 32;
+        j.words = divide_up(n, 16) * 3 * 32;
     } else if (s->kind == CONV_3) {
         j.kind = PACK_THREE;
-        j.words = (int64_t)divide_up(k, 16) * divide_up(n, 16) * 27 * 32;
+        j.words = divide_up(k, 16) * divide_up(n, 16) * 27 * 32;
     } else if (s->kind == CONV_1) {
         j.kind = PACK_ONE;
-        j.words = (int64_t)divide_up(k, 16) * divide_up(n, 16) * 32;
+        j.words = divide_up(k, 16) * divide_up(n, 16) * 32;
     } else {
         j.kind = PACK_STEP;
         struct step_sides w = step_sides_of(up != backward, k, n);
-        j.words = (int64_t)w.to.chunks * w.from.chunks * 4 * 32;
+        j.words = w.to.chunks * w.from.chunks * 4 * 32;
     }
     return j;
 }
