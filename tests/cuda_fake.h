@@ -215,7 +215,7 @@ static int fake_conv_pack(struct cuda_context *c, const struct conv_weight *list
 static int fake_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
                              const struct tensor *y, const struct conv_stats *stats)
 {
-    struct conv_stats own = {NULL, NULL};
+    struct conv_stats own = {NULL, NULL, NULL};
     if (stats)
         own = *stats;
     FAKE_CALL(fake.cpu->ops->conv_forward(v, x, bias, y, stats ? &own : NULL));

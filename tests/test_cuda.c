@@ -229,7 +229,7 @@ static void a_little_of_everything(struct device *dev, struct little *to)
         struct conv_grad grad = {.g = Y, .y = {X, NULL, NULL, 0}};
         struct conv_source from = {Y, NULL, NULL, 1};
         struct conv_weight weight = {v, w};
-        struct conv_stats stats = {moments, moments + C};
+        struct conv_stats stats = {moments, moments + C, NULL};
         struct contrast pairs = {64, 0.07f, rows, rows + 64 * 16, rows + 64 * 17, rows + 64 * 18, scratch};
         ops->upload(dev, x, host, N * sizeof *x);
         ops->upload(dev, w, host, TAPS * sizeof *w);

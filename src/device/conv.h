@@ -60,17 +60,23 @@ struct conv_grad {
 };
 
 /* Moments of the stored output (after rounding to its type), per channel over n and voxels. Sums of
- * pieces are combined in order, in double. */
+ * pieces are combined in order, in double. What is made of them in the end, a channel at a time, may come
+ * along: map() of KERNEL_norm_tables (kernels_norm.h). */
+struct k_norm_tables;
 struct conv_stats {
     double *mean, *m2; /* (c_out) mean, and sum of squared distances from it */
+    const struct k_norm_tables *then; /* or NULL */
 };
 
 /* Batch norm's backward sums (norm.h), made while dx is written: of source `of` of the input, whose gradient
- * dx then is, with all that is added to it. Sums of pieces are combined in order, in double. */
+ * dx then is, with all that is added to it. Sums of pieces are combined in order, in double. What is made of
+ * them may come along, too: map() of KERNEL_norm_grads. */
+struct k_norm_grads;
 struct conv_sums {
     int of;
     const float *mean; /* (c_in) device memory */
     double *sums;      /* (2, n, c_in) device memory */
+    const struct k_norm_grads *then; /* or NULL */
 };
 
 /* A convolution and its weight, for packing many at once. */

@@ -142,15 +142,20 @@ static void forward_layer(struct net *n, int i, const struct net_pass *pass)
     const struct layer *l = &n->graph.layers[i];
     struct conv_in in = input_of(n, i);
     struct tensor y = net_layer_tensor(n, i);
-    struct conv_stats stats = {n->stat_mean, n->stat_m2};
-    int wanted = l->norm && pass->mode == NET_TRAIN;
+    struct conv_stats stats = {n->stat_mean, n->stat_m2, NULL};
+    struct k_norm_tables tables;
+    int with_tables = n->run[i].scale && !n->tables_stand, wanted = l->norm && pass->mode == NET_TRAIN;
     if (l->is != LAYER_CONV) {
         (l->is == LAYER_RESIZE ? resize_forward : shake_forward)(n, i, &in.from[0]);
         return;
     }
+    if (with_tables) {
+        tables = norm_tables(n, i, pass);
+        stats.then = &tables;
+    }
     n->dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y, wanted ? &stats : NULL);
-    if (!n->tables_stand)
-        norm_tables(n, i, pass);
+    if (with_tables && !wanted)
+        n->dev->ops->map(n->dev, KERNEL_norm_tables, &tables, l->c_out);
     if (n->run[i].wide >= 0)
         RUN(n->dev, widen, tensor_voxels(&y), .x = y.data, .c = y.c,
             .out = wide_tensor(n, i, n->run[i].wide).data);
@@ -242,7 +247,8 @@ static int gradient_of(struct net *n, int layer, struct conv_grad *out)
         return 1;
     }
     if (from_view && r->scale) {
-        norm_backward(n, layer, &view);
+        if (n->sums_of != layer)
+            norm_backward(n, layer, &view);
         out->p = r->p;
         out->q = r->q;
         out->r = r->r;
@@ -272,7 +278,7 @@ static int sums_before(struct net *n, int i, struct conv_sums *out)
 {
     const struct value *v = &n->graph.values[n->graph.layers[i].input], *from = n->graph.values;
     out->of = v->kind == FROM_ADD && from[v->from[1]].layer == i - 1;
-    if (v->kind == FROM_INPUT || i == 0 || !n->graph.layers[i - 1].norm)
+    if (v->kind == FROM_INPUT || i <= n->graph.frozen || !n->graph.layers[i - 1].norm)
         return 0;
     if ((v->kind == FROM_ADD ? from[v->from[out->of]].layer : v->layer) != i - 1)
         return 0;
@@ -287,11 +293,16 @@ static void backward_conv(struct net *n, int i, const struct conv_grad *g, const
     const struct layer *l = &n->graph.layers[i];
     struct conv_in in = input_of(n, i);
     struct conv_sums sums;
+    struct k_norm_grads grads;
     /* batch statistics take the bias out: its gradient is exactly 0, and norm_backward set it */
     float *dbias = l->norm && n->pass.mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
     add |= CONV_SAME_X | (n->behind > 0 ? CONV_BESIDE : 0);
     add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
     int with_sums = sums_before(n, i, &sums);
+    if (with_sums) {
+        grads = norm_grads(n, i - 1);
+        sums.then = &grads;
+    }
     n->dev->ops->conv_backward(n->run[i].conv, g, &in, dx, add, net_touched_grad(n, l->weight), dbias,
                                with_sums ? &sums : NULL);
     n->sums_of = with_sums ? i - 1 : -1;

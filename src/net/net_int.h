@@ -129,7 +129,7 @@ struct net {
     double *moments;              /* device: mean and rstd of all layers, then the three below */
     double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
     double *sums;                 /* norm_sums_count(n, widest): what norm_backward starts from */
-    int sums_of;                  /* the layer whose sums they are, -1: none */
+    int sums_of;                  /* the layer whose sums they are, its p, q, r are made; -1: none */
     size_t table_bytes;
     struct conv_weight weights[NET_LAYERS];
     struct packing packing;       /* of them */
@@ -179,12 +179,14 @@ size_t shake_bytes(const struct net *n, int layer);
 void shake_forward(struct net *n, int layer, const struct conv_source *in);
 void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
-/* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
- * the running statistics are moved. */
-void norm_tables(struct net *n, int layer, const struct net_pass *pass);
+/* norm.c. What makes the tables of a layer after its forward convolution; in NET_TRAIN from stat_mean, stat_m2,
+ * and the running statistics are moved. Draws its dropout. */
+struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass *pass);
 /* The gradient of a parameter, which counts from now on. */
 float *net_touched_grad(struct net *n, int param);
-/* Gradients of gamma and beta, and p, q, r, from the gradient of the view. */
+/* What makes gradients of gamma and beta, and p, q, r, from n->sums; making these and those from the gradient
+ * of the view. */
+struct k_norm_grads norm_grads(struct net *n, int layer);
 void norm_backward(struct net *n, int layer, const struct tensor *g);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "device/cuda/conv_int.cuh"
+#include "device/kernels.h"
 
 /* ---- making and freeing -------------------------------------------------------------------------------- */
 
@@ -250,6 +251,9 @@ static struct tally moments_tally(const struct tensor *y, const struct conv_stat
     t.first = stats->mean;
     t.second = stats->m2;
     t.count = (double)y->n * y->d * y->h * y->w;
+    t.then = stats->then != NULL;
+    if (t.then)
+        t.tables = *stats->then;
     return t;
 }
 
@@ -264,6 +268,9 @@ static struct tally norm_tally(const struct conv_source *y, const struct conv_su
     t.relu = y->relu;
     t.first = sums->sums;
     t.second = sums->sums + (int64_t)y->y.n * y->y.c;
+    t.then = sums->then != NULL;
+    if (t.then)
+        t.grads = *sums->then;
     return t;
 }
 
@@ -373,7 +380,9 @@ int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
     if (e || !stats || p.tally.kind)
         return e;
     e = moments_of_rows(v->context, y, moments, &regions);
-    return e ? e : moments_join(v->context, moments, regions, y->c, stats);
+    if (!e)
+        e = moments_join(v->context, moments, regions, y->c, stats);
+    return e || !stats->then ? e : cuda_map(v->context, KERNEL_norm_tables, stats->then, y->c);
 }
 
 static int run_dx(struct conv *v, const struct reader &dy, const struct laid_operand &laid,
@@ -392,7 +401,8 @@ static int run_dx(struct conv *v, const struct reader &dy, const struct laid_ope
     int e = run_pass(&p);
     if (e || !sums || p.tally.kind)
         return e;
-    return cuda_norm_sums(v->context, dx, &x->from[sums->of], sums->mean, sums->sums);
+    e = cuda_norm_sums(v->context, dx, &x->from[sums->of], sums->mean, sums->sums);
+    return e || !sums->then ? e : cuda_map(v->context, KERNEL_norm_grads, sums->then, dx->c);
 }
 
 static int run_weight(struct conv *v, const struct reader &dy, const struct laid_operand &laid,

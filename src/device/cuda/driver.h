@@ -20,7 +20,7 @@
 #include "device/heads.h"
 #include "device/norm.h"
 
-enum { CUDA_DRIVER_VERSION = 5 }; /* of this table; the library and the program must agree */
+enum { CUDA_DRIVER_VERSION = 6 }; /* of this table; the library and the program must agree */
 
 struct cuda_facts {
     char name[96];
