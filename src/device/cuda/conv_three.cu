@@ -2,7 +2,7 @@
  *
  * A block brings a tile of voxels with a border of one into shared memory, 16 channels at a time, and
  * multiplies it by the weights of all 27 taps. The operand is laid out first (conv_lay.cu), so a tile is a
- * list of words to copy, the next one's while this one is multiplied. A warp reuses what it has read from
+ * list of lines to copy, the next one's while this one is multiplied. A warp reuses what it has read from
  * shared memory. Its work is 8 x 16 voxels times 16 columns: a pattern of 16 voxels, the
  * rows of a product, moved to 2 places in z and 4 in y:
  *
@@ -89,7 +89,7 @@ struct next_box {
 };
 
 __device__ __forceinline__ void start_box(const struct three_job &j, struct next_box &next, uint32_t to,
-                                          const struct copy *list, int item, int begin, int end)
+                                          const struct line *list, int item, int begin, int end)
 {
     if (next.tile < j.p.tiles) {
         int block = 2 * (item * j.operand.chunks + next.chunk);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_
     SHARED_MEMORY(memory);
     const struct three_plan &p = j.p;
     uint4 *box = (uint4 *)memory;
-    struct copy *list = (struct copy *)(box + STAGES * box_words(p.in));
+    struct line *list = (struct line *)(box + STAGES * box_words(p.in));
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, item = blockIdx.z;
     int columns = divide_up(p.groups, p.wn), column = blockIdx.y % columns, split = blockIdx.y / columns;
     int group = column * p.wn + warp % p.wn, channel = lane_channel(group);
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_
     struct lane_tally<4> *tally = tally_start<4, THREE_THREADS>();
     struct next_box next = {(int)blockIdx.x, begin};
     int stage = 0, stage_bytes = 16 * box_words(p.in);
-    list_copies(list, p.in, j.laid, 0, THREE_THREADS);
+    list_lines(list, p.in, j.laid, 0, THREE_THREADS);
     __syncthreads();
     start_box(j, next, shared_address(box), list, item, begin, end);
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
@@ -188,10 +188,10 @@ static struct box padded_box(const struct three_plan &p, int z, int y, int x, in
 
 enum { MOST_SHARED = 102 << 10, MOST_OF_THREE = 66 << 10, MOST_WEIGHT = 110 << 10 };
 
-/* Shared memory of a block beside its tally: boxes, and the list of copies. */
+/* Shared memory of a block beside its tally: boxes, and their lines. */
 static size_t three_shared(const struct three_plan &p)
 {
-    return STAGES * sizeof(uint4) * (size_t)box_words(p.in) + sizeof(struct copy) * (size_t)p.in.count;
+    return STAGES * sizeof(uint4) * (size_t)box_words(p.in) + sizeof(struct line) * (size_t)box_lines(p.in);
 }
 
 /* Blocks that fit into a multiprocessor. */
@@ -202,14 +202,14 @@ static int three_fit(const struct three_plan &p)
 
 /* What a block costs for a chunk, in clock ticks: products (432 a warp; the weight gradient has six warps
  * with 144), filling, and half of the time in which its bytes come from the second cache, 24 in a tick:
- * weights, 13824 for each group, and voxels. */
+ * weights, 13824 for each group, and voxels. Of equal ones that with the least shared memory. */
 static double cost_of(const struct three_plan &p, const struct volume &v, int weight, int worst)
 {
     double tiles = (double)p.nz * p.ny * p.nx * v.n, blocks = tiles * divide_up(p.groups, p.wn);
     double words = p.in.count + (weight ? (double)p.out.count * p.wn : 0);
     double bytes = 32 * words + (weight ? 0 : 13824.0 * p.wn);
     double multiply = (weight ? 1380.0 : 2760.0) * (worst > 1 ? 0.7 + 0.3 * worst : 1.0);
-    return blocks * p.chunks * (multiply + words + bytes / 48);
+    return blocks * p.chunks * (multiply + words + bytes / 48 + (weight ? 0 : 1e-3 * box_words(p.in)));
 }
 
 /* Completes a plan whose pattern and warps are chosen; 0 if it does not fit. */

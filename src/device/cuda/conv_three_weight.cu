@@ -8,7 +8,7 @@
  * places of a pattern stays in registers, and the input at 4 x 6 places is read once and multiplied for up
  * to nine taps each. Both operands come turned out of shared memory, so the voxels run inside.
  *
- * Operands are laid out first (conv_lay.cu), so a tile is a list of words to copy, the same list for every
+ * Operands are laid out first (conv_lay.cu), so a tile is a list of lines to copy, the same list for every
  * tile. Tiles are copied some stages ahead of the products.
  *
  * Every block ends with a part of the gradient; parts_join adds them up, in order.
@@ -35,7 +35,7 @@ struct three_weight_job {
 
 /* Both operands of a tile into a stage: 16 channels of x, those of the block's groups of dy. */
 __device__ __forceinline__ void start_tile(const struct three_weight_job &j, uint32_t stage,
-                                           const struct copy *list, int tile, int chunk, int group)
+                                           const struct line *list, int tile, int chunk, int group)
 {
     const struct three_plan &p = j.p;
     int item = divide(tile, p.by_tiles), words = j.laid.words;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void start_tile(const struct three_weight_job &j, uin
     copy_box(stage, list, p.in, j.x.at + (int64_t)(item * j.x.chunks + chunk) * 2 * words + first, words,
              WEIGHT_THREADS);
     for (int k = 0; k < p.wn; k++)
-        copy_box(stage + 16 * (box_words(p.in) + k * box_words(p.out)), list + p.in.count, p.out,
+        copy_box(stage + 16 * (box_words(p.in) + k * box_words(p.out)), list + box_lines(p.in), p.out,
                  j.dy.at + (int64_t)(item * j.dy.chunks + group + k) * 2 * words + first, words,
                  WEIGHT_THREADS);
 }
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
     const struct three_plan &p = j.p;
     uint4 *in = (uint4 *)memory, *out = in + box_words(p.in);
     int words = stage_words(p), stage_bytes = 16 * words, ahead = (STAGES - 1) * gridDim.x;
-    struct copy *list = (struct copy *)(in + STAGES * words);
+    struct line *list = (struct line *)(in + STAGES * words);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, shift = warp % 3;
     int n = warp / 3 % p.wn, position = warp / 3 / p.wn;
     int chunk = blockIdx.y % p.chunks, first_group = blockIdx.y / p.chunks * p.wn;
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
                                 lane / 16 * p.out.half);
     uint32_t stages = shared_address(in);
     float acc[9][2][4] = {};
-    list_copies(list, p.in, j.laid, 0, WEIGHT_THREADS);
-    list_copies(list + p.in.count, p.out, j.laid, (j.laid.h + 1) * j.laid.w + 1, WEIGHT_THREADS);
+    list_lines(list, p.in, j.laid, 0, WEIGHT_THREADS);
+    list_lines(list + box_lines(p.in), p.out, j.laid, (j.laid.h + 1) * j.laid.w + 1, WEIGHT_THREADS);
     __syncthreads();
     for (int s = 0, tile = blockIdx.x; s < STAGES - 1; s++, tile += gridDim.x) {
         if (tile < j.tiles)
@@ -136,11 +136,11 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
 
 /* ---- running ------------------------------------------------------------------------------------------- */
 
-/* Shared memory of a block: stages, and the list of copies. */
+/* Shared memory of a block: stages, and the lines of boxes. */
 size_t three_weight_shared(const struct three_plan &p)
 {
     return STAGES * sizeof(uint4) * (size_t)stage_words(p) +
-           sizeof(struct copy) * (size_t)(p.in.count + p.out.count);
+           sizeof(struct line) * (size_t)(box_lines(p.in) + box_lines(p.out));
 }
 
 /* Blocks that share the tiles of a chunk and a group: so many that all fill the GPU. */

@@ -65,30 +65,37 @@ __device__ __forceinline__ int pattern_word(const struct three_plan &p, const st
 
 /* ---- copying ------------------------------------------------------------------------------------------- */
 
-struct __align__(8) copy {
-    int from, to; /* words: from the tile's first in a laid block of 8 channels, and in half of a box */
+/* Lines of a box, in words: from the tile's first in a laid block of 8 channels, and in half of the box. */
+struct __align__(8) line {
+    int from, to;
 };
 
-/* The copies of a box that begins `first` words behind its tile: the same for every tile. */
-__device__ __forceinline__ void list_copies(struct copy *list, const struct box &b, const struct laid &v,
-                                            int first, int threads)
+__host__ __device__ __forceinline__ int box_lines(const struct box &b)
 {
-    for (int i = threadIdx.x; i < b.count; i += threads) {
-        int row = divide(i, b.by_x), z = divide(row, b.by_y), y = row - z * b.y, x = i - row * b.x;
-        struct copy c = {first + (z * v.h + y) * v.w + x, z * b.plane + y * b.line + x};
-        list[i] = c;
+    return b.z * b.y;
+}
+
+/* Those of a box that begins `first` words behind its tile: the same for every tile. */
+__device__ __forceinline__ void list_lines(struct line *list, const struct box &b, const struct laid &v,
+                                           int first, int threads)
+{
+    for (int i = threadIdx.x; i < box_lines(b); i += threads) {
+        int z = divide(i, b.by_y), y = i - z * b.y;
+        struct line l = {first + (z * v.h + y) * v.w, z * b.plane + y * b.line};
+        list[i] = l;
     }
 }
 
 /* Sends 16 channels of a box on their way; `from` is the tile's first word. */
-__device__ __forceinline__ void copy_box(uint32_t to, const struct copy *list, const struct box &b,
+__device__ __forceinline__ void copy_box(uint32_t to, const struct line *list, const struct box &b,
                                          const uint4 *from, int words, int threads)
 {
 #pragma unroll 2
     for (int i = threadIdx.x; i < b.count; i += threads) {
-        struct copy c = list[i];
-        word_copy(to + 16 * c.to, from + c.from);
-        word_copy(to + 16 * (c.to + b.half), from + c.from + words);
+        int row = divide(i, b.by_x), x = i - row * b.x;
+        struct line l = list[row];
+        word_copy(to + 16 * (l.to + x), from + l.from + x);
+        word_copy(to + 16 * (l.to + x + b.half), from + l.from + x + words);
     }
 }
 
