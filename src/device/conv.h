@@ -96,7 +96,7 @@ struct conv_weight {
  *           are added to what is there instead. sums may be NULL; else dx is wanted, of the type of x.
  *           CONV_BESIDE: the weight gradient need not be there before catch_up(), and reads dy and x until
  *           then: a device may make it beside what comes after. Only where catch_up is there.
- *           CONV_SAME_X: x is what the last forward pass read, unchanged: what a device kept of it serves again.
+ *           CONV_SAME_X: x is what the last forward pass read, unchanged: a device may have kept something.
  * All go through dev->ops. */
 enum { CONV_ADD_DX = 1, CONV_ADD_WEIGHT = 2, CONV_BESIDE = 4, CONV_SAME_X = 8 };
 

@@ -179,8 +179,8 @@ size_t shake_bytes(const struct net *n, int layer);
 void shake_forward(struct net *n, int layer, const struct conv_source *in);
 void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
-/* norm.c. What makes the tables of a layer after its forward convolution; in NET_TRAIN from stat_mean, stat_m2,
- * and the running statistics are moved. Draws its dropout. */
+/* norm.c. What makes the tables of a layer after its forward convolution; in NET_TRAIN from stat_mean and
+ * stat_m2, and the running statistics are moved. Draws its dropout. */
 struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass *pass);
 /* The gradient of a parameter, which counts from now on. */
 float *net_touched_grad(struct net *n, int param);
