@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/cuda/context.cuh"
+#include "device/kernels_norm.h"
 
 static int failures;
 
@@ -153,6 +154,9 @@ struct set {
     struct both center; /* of the channels that norm_sums are of */
     int with_sums;
     std::vector<double> moments, sums;
+    struct both tables, grads;    /* what is made of them, see tables_at() and grads_at() */
+    std::vector<float> tables_before, grads_before;
+    double *statistics;           /* (2, c) of each */
     std::vector<double> a, dy, w; /* operands */
     std::vector<double> dy_added; /* dy as dbias adds it up: tf32 is for products alone */
     struct conv_in in;
@@ -225,18 +229,68 @@ static void set_up(struct set *s, const struct one *o, enum precision precision)
     s->with_sums = o->dx && s->dx.t.type == s->x[0].t.type;
     s->sums.resize(2 * (size_t)nci);
     must(cudaMalloc((void **)&s->norm_sums, s->sums.size() * sizeof(double)), "memory");
+    s->tables = floats((5 + 2 * o->n) * o->c_out, 0.1f, 1.0f);
+    s->grads = floats((3 + 3 * o->n) * o->c_in, 0.1f, 1.0f);
+    s->tables_before = s->tables.host;
+    s->grads_before = s->grads.host;
+    std::vector<double> half(2 * (size_t)(o->c_out + o->c_in), 0.5);
+    must(cudaMalloc((void **)&s->statistics, half.size() * sizeof(double)), "memory");
+    must(cudaMemcpy(s->statistics, half.data(), half.size() * sizeof(double), cudaMemcpyHostToDevice), "upload");
+}
+
+/* Batch norm's tables in a row: gamma, beta, running mean and variance, center (c), scale, shift (n, c). */
+static struct k_norm_tables tables_at(const struct set *s, float *f, double *statistics, const double *moments)
+{
+    struct k_norm_tables k = {};
+    int c = s->o.c_out;
+    k.batch_mean = moments;
+    k.batch_m2 = moments + c;
+    k.elements = (double)s->y.host.size() / c;
+    k.gamma = f;
+    k.beta = f + c;
+    k.running_mean = f + 2 * c;
+    k.running_var = f + 3 * c;
+    k.items = s->o.n;
+    k.c = c;
+    k.mean = statistics;
+    k.rstd = statistics + c;
+    k.center = f + 4 * c;
+    k.scale = f + 5 * c;
+    k.shift = k.scale + s->o.n * c;
+    return k;
+}
+
+/* Likewise: gamma, its gradient, that of beta (c), p, q, r (n, c). */
+static struct k_norm_grads grads_at(const struct set *s, float *f, double *statistics, const double *sums)
+{
+    struct k_norm_grads k = {};
+    int c = s->o.c_in;
+    k.sums = sums;
+    k.mean = statistics;
+    k.rstd = statistics + c;
+    k.elements = (double)s->x[0].host.size() / c;
+    k.gamma = f;
+    k.items = s->o.n;
+    k.c = c;
+    k.dgamma = f + c;
+    k.dbeta = f + 2 * c;
+    k.p = f + 3 * c;
+    k.q = k.p + s->o.n * c;
+    k.r = k.q + s->o.n * c;
+    return k;
 }
 
 static void tear_down(struct set *s)
 {
     struct both *all[] = {&s->x[0], &s->x[1], &s->scale[0], &s->scale[1], &s->shift[0], &s->shift[1], &s->y,
                           &s->g, &s->p, &s->q, &s->r, &s->y_scale, &s->y_shift, &s->dx, &s->weight, &s->bias,
-                          &s->dweight, &s->dbias, &s->center};
+                          &s->dweight, &s->dbias, &s->center, &s->tables, &s->grads};
     for (struct both *b : all)
         if (!b->host.empty())
             cudaFree(b->t.data);
     cudaFree(s->mean);
     cudaFree(s->norm_sums);
+    cudaFree(s->statistics);
 }
 
 /* Runs everything and brings the results back. */
@@ -245,21 +299,25 @@ static void run(struct cuda_context *c, struct set *s)
     const struct one *o = &s->o;
     struct conv_shape shape = {o->kind, o->n + 1, o->d, o->h, o->w, o->c_in, o->c_out, s->x[0].t.type,
                                s->y.t.type, 1, o->dx};
-    struct conv_stats stats = {s->mean, s->m2};
-    struct conv_sums sums = {o->sources - 1, data_of(&s->center), s->norm_sums};
+    struct k_norm_tables tables = tables_at(s, data_of(&s->tables), s->statistics, s->mean);
+    struct k_norm_grads grads = grads_at(s, data_of(&s->grads), s->statistics + 2 * o->c_out, s->norm_sums);
+    struct conv_stats stats = {s->mean, s->m2, &tables};
+    struct conv_sums sums = {o->sources - 1, data_of(&s->center), s->norm_sums, &grads};
     struct conv *v;
     must(cuda_conv_new(c, &v, &shape), "conv_new");
     struct conv_weight list = {v, data_of(&s->weight)};
     must(cuda_conv_pack(c, &list, 1), "conv_pack");
     must(cuda_conv_forward(v, &s->in, data_of(&s->bias), &s->y.t, &stats), "conv_forward");
     must(cuda_conv_backward(v, &s->grad, &s->in, o->dx ? &s->dx.t : NULL,
-                            o->add ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, data_of(&s->dweight),
+                            o->add ? CONV_ADD_DX | CONV_ADD_WEIGHT : CONV_SAME_X, data_of(&s->dweight),
                             data_of(&s->dbias), s->with_sums ? &sums : NULL), "conv_backward");
     must(cudaDeviceSynchronize(), "running");
     down(&s->y);
     down(&s->dx);
     down(&s->dweight);
     down(&s->dbias);
+    down(&s->tables);
+    down(&s->grads);
     must(cudaMemcpy(s->moments.data(), s->mean, s->moments.size() * sizeof(double), cudaMemcpyDeviceToHost),
          "moments");
     must(cudaMemcpy(s->sums.data(), s->norm_sums, s->sums.size() * sizeof(double), cudaMemcpyDeviceToHost),
@@ -416,6 +474,27 @@ static int judge_norm(const struct set *s)
     return bad;
 }
 
+static int judge_made(const char *what, const std::vector<float> &want, const std::vector<float> &have)
+{
+    int bad = 0;
+    for (size_t i = 0; i < want.size(); i++)
+        bad |= judge(what, fabs((double)want[i] - have[i]) / (1 + fabs((double)want[i])), 1e-6);
+    return bad;
+}
+
+/* What was made of moments and sums, against the same made of them here. */
+static int judge_then(const struct set *s)
+{
+    std::vector<float> tables = s->tables_before, grads = s->grads_before;
+    std::vector<double> some(2 * (size_t)s->o.c_out), half(2 * (size_t)s->o.c_in, 0.5);
+    struct k_norm_tables t = tables_at(s, tables.data(), some.data(), s->moments.data());
+    struct k_norm_grads g = grads_at(s, grads.data(), half.data(), s->sums.data());
+    k_norm_tables_range(&t, 0, s->o.c_out);
+    if (s->with_sums)
+        k_norm_grads_range(&g, 0, s->o.c_in);
+    return judge_made("tables", tables, s->tables.host) | judge_made("grads", grads, s->grads.host);
+}
+
 static void check(struct cuda_context *c, const struct one *o)
 {
     struct set s;
@@ -439,7 +518,7 @@ static void check(struct cuda_context *c, const struct one *o)
     double ex = o->dx ? error_of(t.dx, s.dx.host) : 0;
     int bad = judge("output", ey, s.y.t.type == VALUE_BF16 ? 1e-5 : f32);
     bad |= judge("dx", ex, s.dx.t.type == VALUE_BF16 ? 1e-5 : f32);
-    bad |= judge("dweight", ew, f32) | judge_sums(&s) | judge_norm(&s);
+    bad |= judge("dweight", ew, f32) | judge_sums(&s) | judge_norm(&s) | judge_then(&s);
     printf("%s %s kind %d %dx%dx%dx%d %d->%d sources %d norm %d relu %d grad %d add %d f32 %d%d%d: "
            "y %.1e dx %.1e dw %.1e\n", bad ? "FAIL" : "PASS", names[c->precision], o->kind, o->n, o->d,
            o->h, o->w, o->c_in, o->c_out, o->sources, o->norm, o->relu, o->grad, o->add, o->f32_out,

@@ -78,7 +78,7 @@ static void run_timed(const struct timed *t, int what)
     if (what == FORWARD || what == FORWARD_STATS)
         must(cuda_conv_forward(t->v, &t->in, t->bias, &t->y, what == FORWARD ? NULL : &t->stats), "forward");
     else
-        must(cuda_conv_backward(t->v, &t->grad, &t->in, what == DWEIGHT ? NULL : &t->dx, 0,
+        must(cuda_conv_backward(t->v, &t->grad, &t->in, what == DWEIGHT ? NULL : &t->dx, CONV_SAME_X,
                                 what == DWEIGHT ? t->dweight : NULL, NULL,
                                 what == DX_SUMS ? &t->sums : NULL), "backward");
 }

@@ -14,7 +14,7 @@
 #include "test.h"
 
 enum { FAKE_MEMORY = 2, FAKE_OLD = 35, FAKE_NO_GPU = 100, FAKE_LOST = 700, FAKE_HANG = 702 };
-enum { FAKE_ARENA = 512 << 20 };
+enum { FAKE_ARENA = 512 << 20, FAKE_BESIDE = 128 };
 
 static struct {
     /* what is there */
@@ -33,6 +33,15 @@ static struct {
     struct device *cpu;
     struct conv *convs[512];
     int n_convs;
+    /* weight gradients that are made beside: as late as they may be, oldest first */
+    struct fake_weight {
+        struct conv *v;
+        struct conv_grad dy;
+        struct conv_in x;
+        int add;
+        float *dweight, *dbias;
+    } beside[FAKE_BESIDE];
+    int n_beside;
 } fake;
 
 struct cuda_context {
@@ -206,17 +215,49 @@ static int fake_conv_pack(struct cuda_context *c, const struct conv_weight *list
 static int fake_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
                              const struct tensor *y, const struct conv_stats *stats)
 {
-    struct conv_stats own = {NULL, NULL};
+    struct conv_stats own = {NULL, NULL, NULL};
     if (stats)
         own = *stats;
     FAKE_CALL(fake.cpu->ops->conv_forward(v, x, bias, y, stats ? &own : NULL));
+}
+
+/* All weight gradients but the last so many. */
+static void fake_make_weights(int but)
+{
+    const struct tensor none = {0};
+    int n = fake.n_beside - but, left = n > 0 ? but : fake.n_beside;
+    for (int i = 0; i < n; i++) {
+        struct fake_weight *w = &fake.beside[i];
+        fake.cpu->ops->conv_backward(w->v, &w->dy, &w->x, &none, w->add, w->dweight, w->dbias, NULL);
+    }
+    memmove(fake.beside, fake.beside + fake.n_beside - left, (size_t)left * sizeof *fake.beside);
+    fake.n_beside = left;
+}
+
+static void fake_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
+                          const struct tensor *dx, int add, float *dweight, float *dbias,
+                          const struct conv_sums *sums)
+{
+    int beside = dweight && add & CONV_BESIDE;
+    add &= ~CONV_BESIDE;
+    assert_true(fake.n_beside < FAKE_BESIDE);
+    if (beside)
+        fake.beside[fake.n_beside++] = (struct fake_weight){v, *dy, *x, add, dweight, dbias};
+    if (!beside || dx->data)
+        fake.cpu->ops->conv_backward(v, dy, x, dx, add, beside ? NULL : dweight, beside ? NULL : dbias, sums);
 }
 
 static int fake_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                               const struct tensor *dx, int add, float *dweight, float *dbias,
                               const struct conv_sums *sums)
 {
-    FAKE_CALL(fake.cpu->ops->conv_backward(v, dy, x, dx, add, dweight, dbias, sums));
+    FAKE_CALL(fake_backward(v, dy, x, dx, add, dweight, dbias, sums));
+}
+
+static int fake_catch_up(struct cuda_context *c, int but)
+{
+    (void)c;
+    FAKE_CALL(fake_make_weights(but));
 }
 
 static int fake_norm_sums(struct cuda_context *c, const struct tensor *g, const struct conv_source *y,
@@ -280,6 +321,7 @@ static const struct cuda_driver fake_driver = {
     .conv_pack = fake_conv_pack,
     .conv_forward = fake_conv_forward,
     .conv_backward = fake_conv_backward,
+    .catch_up = fake_catch_up,
     .norm_sums = fake_norm_sums,
     .grad_join = fake_grad_join,
     .contrast = fake_contrast,

@@ -186,13 +186,13 @@ static void run(struct set *s)
     struct error e;
     struct conv_shape shape = {o->kind, o->n, o->d, o->h, o->w, o->c_in, o->c_out, s->dx.type,
                                s->y.type, 1, o->dx};
-    struct conv_stats stats = {s->mean, s->m2};
+    struct conv_stats stats = {s->mean, s->m2, NULL};
     const struct device_ops *ops = s->dev->ops;
     struct conv *v = ops->conv_new(s->dev, &shape);
     assert_ok(device_check(s->dev, &e), e);
     ops->conv_pack(s->dev, &(struct conv_weight){v, s->weight}, 1);
     ops->conv_forward(v, &s->x, s->bias, &s->y, &stats);
-    struct conv_sums sums = {o->sources - 1, s->center, s->sums};
+    struct conv_sums sums = {o->sources - 1, s->center, s->sums, NULL};
     ops->conv_backward(v, &s->g, &s->x, o->dx ? &s->dx : NULL,
                        o->accumulate ? CONV_ADD_DX | CONV_ADD_WEIGHT : 0, s->dweight, s->dbias,
                        o->dx ? &sums : NULL);

@@ -232,7 +232,7 @@ static void a_little_of_everything(struct device *dev, struct little *to)
         struct conv_grad grad = {.g = Y, .y = {X, NULL, NULL, 0}};
         struct conv_source from = {Y, NULL, NULL, 1};
         struct conv_weight weight = {v, w};
-        struct conv_stats stats = {moments, moments + C};
+        struct conv_stats stats = {moments, moments + C, NULL};
         struct contrast pairs = {64, 0.07f, rows, rows + 64 * 16, rows + 64 * 17, rows + 64 * 18, scratch};
         ops->upload(dev, x, host, N * sizeof *x);
         ops->upload(dev, w, host, TAPS * sizeof *w);
@@ -242,6 +242,8 @@ static void a_little_of_everything(struct device *dev, struct little *to)
         ops->norm_sums(dev, &Y, &from, mean, moments);
         ops->download(dev, to->sums, moments, sizeof to->sums);
         ops->conv_backward(v, &grad, &in, &D, 0, w + TAPS, NULL, NULL);
+        if (ops->catch_up)
+            ops->catch_up(dev, 0);
         ops->grad_join(dev, &D, &Y, &from);
         ops->contrast(dev, &pairs);
         RUN(dev, sgd, N, .w = dx, .m = y, .g = x, .rate = 0.1f, .momentum = 0.9f, .factor = 1);

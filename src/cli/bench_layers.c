@@ -119,7 +119,7 @@ static int layer_forward(void *arg, struct error *e)
 {
     struct layer_bench *b = arg;
     struct conv_in in = input_of(b);
-    struct conv_stats stats = {b->moments, b->moments + 256};
+    struct conv_stats stats = {b->moments, b->moments + 256, NULL};
     b->dev->ops->conv_forward(b->conv, &in, b->bias, &b->y, &stats);
     b->dev->ops->sync(b->dev);
     return device_check(b->dev, e);

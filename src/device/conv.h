@@ -60,17 +60,23 @@ struct conv_grad {
 };
 
 /* Moments of the stored output (after rounding to its type), per channel over n and voxels. Sums of
- * pieces are combined in order, in double. */
+ * pieces are combined in order, in double. What is made of them in the end, a channel at a time, may come
+ * along: map() of KERNEL_norm_tables (kernels_norm.h). */
+struct k_norm_tables;
 struct conv_stats {
     double *mean, *m2; /* (c_out) mean, and sum of squared distances from it */
+    const struct k_norm_tables *then; /* or NULL */
 };
 
 /* Batch norm's backward sums (norm.h), made while dx is written: of source `of` of the input, whose gradient
- * dx then is, with all that is added to it. Sums of pieces are combined in order, in double. */
+ * dx then is, with all that is added to it. Sums of pieces are combined in order, in double. What is made of
+ * them may come along, too: map() of KERNEL_norm_grads. */
+struct k_norm_grads;
 struct conv_sums {
     int of;
     const float *mean; /* (c_in) device memory */
     double *sums;      /* (2, n, c_in) device memory */
+    const struct k_norm_grads *then; /* or NULL */
 };
 
 /* A convolution and its weight, for packing many at once. */
@@ -88,7 +94,10 @@ struct conv_weight {
  * backward: dx (F32 or BF16, NULL data: not wanted) = dL/da of the input; dweight (may be NULL) its
  *           gradient; dbias (may be NULL) gets its gradient ADDED. `add` says which of the first two
  *           are added to what is there instead. sums may be NULL; else dx is wanted, of the type of x.
+ *           CONV_BESIDE: the weight gradient need not be there before catch_up(), and reads dy and x until
+ *           then: a device may make it beside what comes after. Only where catch_up is there.
+ *           CONV_SAME_X: x is what the last forward pass read, unchanged: a device may have kept something.
  * All go through dev->ops. */
-enum { CONV_ADD_DX = 1, CONV_ADD_WEIGHT = 2 };
+enum { CONV_ADD_DX = 1, CONV_ADD_WEIGHT = 2, CONV_BESIDE = 4, CONV_SAME_X = 8 };
 
 #endif

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "device/conv_int.h"
+#include "device/kernels.h"
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
@@ -158,6 +159,8 @@ void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
                unit_chunk(v, j.cut.blocks, groups), 1);
     if (stats)
         combine_moments(&j, stats);
+    if (stats && stats->then)
+        v->cpu->base.ops->map(&v->cpu->base, KERNEL_norm_tables, stats->then, v->s.c_out);
 }
 
 /* ---- backward ------------------------------------------------------------------------------------------ */
@@ -453,4 +456,6 @@ void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
     finish_backward(&j);
     if (sums)
         combine_norm_sums(&j, sums->sums);
+    if (sums && sums->then)
+        v->cpu->base.ops->map(&v->cpu->base, KERNEL_norm_grads, sums->then, v->s.c_in);
 }

@@ -80,6 +80,9 @@ struct device_ops {
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                           const struct tensor *dx, int add, float *dweight, float *dbias,
                           const struct conv_sums *sums);
+    /* What is asked for after this waits for all weight gradients that are made beside (conv.h: CONV_BESIDE)
+     * but the last so many. NULL: nothing is made beside. */
+    void (*catch_up)(struct device *dev, int but);
 
     /* The heads of a network at once, see heads.h. fit: 1 if these can be; NULL, all three: never. */
     int (*heads_fit)(const struct device *dev, const struct heads *h);

@@ -5,7 +5,8 @@
  *                       -> sums, p, q, r (norm.c) -> convolution's backward: dx into the slot of
  * its input and dweight (first writer overwrites, later ones add), dbias added. The sums of a layer are
  * made by the one after it if that reads it: nobody else writes the slot between the two. Heads may be
- * run at once (heads.c), and layers without weights are in resize.c and shake.c.
+ * run at once (heads.c), and layers without weights are in resize.c and shake.c. Weight gradients feed no
+ * other layer: a device may make them beside the rest, some layers behind.
  *
  * A layer that no gradient reaches is left out, and its parameters stay untouched.
  */
@@ -141,15 +142,20 @@ static void forward_layer(struct net *n, int i, const struct net_pass *pass)
     const struct layer *l = &n->graph.layers[i];
     struct conv_in in = input_of(n, i);
     struct tensor y = net_layer_tensor(n, i);
-    struct conv_stats stats = {n->stat_mean, n->stat_m2};
-    int wanted = l->norm && pass->mode == NET_TRAIN;
+    struct conv_stats stats = {n->stat_mean, n->stat_m2, NULL};
+    struct k_norm_tables tables;
+    int with_tables = n->run[i].scale && !n->tables_stand, wanted = l->norm && pass->mode == NET_TRAIN;
     if (l->is != LAYER_CONV) {
         (l->is == LAYER_RESIZE ? resize_forward : shake_forward)(n, i, &in.from[0]);
         return;
     }
+    if (with_tables) {
+        tables = norm_tables(n, i, pass);
+        stats.then = &tables;
+    }
     n->dev->ops->conv_forward(n->run[i].conv, &in, net_param(n, l->bias), &y, wanted ? &stats : NULL);
-    if (!n->tables_stand)
-        norm_tables(n, i, pass);
+    if (with_tables && !wanted)
+        n->dev->ops->map(n->dev, KERNEL_norm_tables, &tables, l->c_out);
     if (n->run[i].wide >= 0)
         RUN(n->dev, widen, tensor_voxels(&y), .x = y.data, .c = y.c,
             .out = wide_tensor(n, i, n->run[i].wide).data);
@@ -169,6 +175,34 @@ void net_forward(struct net *n, const struct tensor *image, const struct net_pas
         heads_forward(n);
         i += n->n_heads - 1;
     }
+}
+
+/* ---- weight gradients beside ----------------------------------------------------------------- */
+
+/* What comes now waits for the first `count` weight gradients of this pass. */
+static void catch_up(struct net *n, int count)
+{
+    if (count <= n->n_caught)
+        return;
+    n->dev->ops->catch_up(n->dev, n->n_beside - count);
+    n->n_caught = count;
+}
+
+/* Before a layer's turn: memory that is used again now was read by those of layers so far behind. */
+static void catch_up_layer(struct net *n, int i)
+{
+    int behind = i + n->behind + 1;
+    if (n->behind > 0 && behind < n->graph.n_layers)
+        catch_up(n, n->beside[behind]);
+}
+
+/* A layer's weight gradient is made beside: what it reads of a slot must not change before it is done. */
+static void put_beside(struct net *n, int i)
+{
+    int s = n->run[i].slot;
+    n->n_beside++;
+    if (s >= 0)
+        n->slots[s].beside = n->n_beside;
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -202,6 +236,7 @@ static int gradient_of(struct net *n, int layer, struct conv_grad *out)
         add_rows(n, &all);
         from_output = 1;
     } else if (from_rows) {
+        catch_up(n, n->slots[r->slot].beside);
         add_rows(n, &view);
     }
     if (from_output) {
@@ -212,7 +247,8 @@ static int gradient_of(struct net *n, int layer, struct conv_grad *out)
         return 1;
     }
     if (from_view && r->scale) {
-        norm_backward(n, layer, &view);
+        if (n->sums_of != layer)
+            norm_backward(n, layer, &view);
         out->p = r->p;
         out->q = r->q;
         out->r = r->r;
@@ -242,7 +278,7 @@ static int sums_before(struct net *n, int i, struct conv_sums *out)
 {
     const struct value *v = &n->graph.values[n->graph.layers[i].input], *from = n->graph.values;
     out->of = v->kind == FROM_ADD && from[v->from[1]].layer == i - 1;
-    if (v->kind == FROM_INPUT || i == 0 || !n->graph.layers[i - 1].norm)
+    if (v->kind == FROM_INPUT || i <= n->graph.frozen || !n->graph.layers[i - 1].norm)
         return 0;
     if ((v->kind == FROM_ADD ? from[v->from[out->of]].layer : v->layer) != i - 1)
         return 0;
@@ -257,13 +293,21 @@ static void backward_conv(struct net *n, int i, const struct conv_grad *g, const
     const struct layer *l = &n->graph.layers[i];
     struct conv_in in = input_of(n, i);
     struct conv_sums sums;
+    struct k_norm_grads grads;
     /* batch statistics take the bias out: its gradient is exactly 0, and norm_backward set it */
     float *dbias = l->norm && n->pass.mode == NET_TRAIN ? NULL : started_grad(n, l->bias);
+    add |= CONV_SAME_X | (n->behind > 0 ? CONV_BESIDE : 0);
     add |= n->params->touched[l->weight] ? CONV_ADD_WEIGHT : 0;
     int with_sums = sums_before(n, i, &sums);
+    if (with_sums) {
+        grads = norm_grads(n, i - 1);
+        sums.then = &grads;
+    }
     n->dev->ops->conv_backward(n->run[i].conv, g, &in, dx, add, net_touched_grad(n, l->weight), dbias,
                                with_sums ? &sums : NULL);
     n->sums_of = with_sums ? i - 1 : -1;
+    if (n->behind > 0)
+        put_beside(n, i);
 }
 
 static void backward_layer(struct net *n, int i)
@@ -278,6 +322,7 @@ static void backward_layer(struct net *n, int i)
     if (s >= 0) {
         dx = net_slot_tensor(n, s);
         n->slots[s].written = 1;
+        catch_up(n, n->slots[s].beside);
     }
     enum layer_kind is = n->graph.layers[i].is;
     if (is == LAYER_CONV)
@@ -293,6 +338,7 @@ static void meet(struct net *n, int i)
     if (r->meets < 0 || !n->slots[r->meets].written)
         return;
     struct tensor to = net_slot_tensor(n, r->slot), from = net_slot_tensor(n, r->meets);
+    catch_up(n, n->slots[r->slot].beside);
     RUN(n->dev, meet, tensor_count(&to), .to = to.data, .from = from.data, .bf16 = to.type == VALUE_BF16,
         .fresh = !n->slots[r->slot].written);
     n->slots[r->slot].written = 1;
@@ -320,15 +366,20 @@ void net_backward(struct net *n)
     n->sums_of = -1;
     narrow_grads(n);
     for (int k = 0; k < n->n_slots; k++)
-        n->slots[k].written = n->slots[k].masked = 0;
+        n->slots[k].written = n->slots[k].masked = n->slots[k].beside = 0;
+    n->n_beside = n->n_caught = 0;
+    memset(n->beside, 0, sizeof n->beside);
     for (int i = n->graph.n_layers - 1; i >= n->graph.frozen; i--) {
         if (n->n_heads > 0 && i == n->first_head + n->n_heads - 1 && heads_backward(n)) {
             i = n->first_head;
         } else {
+            catch_up_layer(n, i);
             backward_layer(n, i);
             meet(n, i);
+            n->beside[i] = n->n_beside;
         }
     }
+    catch_up(n, n->n_beside);
     if (n->input_slot >= 0 && !n->slots[n->input_slot].written) {
         struct tensor t = net_slot_tensor(n, n->input_slot);
         n->dev->ops->zero(n->dev, t.data, (size_t)tensor_count(&t) * sizeof(float));

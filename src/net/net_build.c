@@ -124,12 +124,12 @@ static void plan_layer(struct net *n, int i)
         const struct value *v = &g->values[l->view];
         last = v->norm || v->relu ? 2 * N - i : 2 * N - first;
     }
-    r->y = plan_add(&n->plan, layer_bytes(n, i, r->type), i, l->output >= 0 ? end : last);
+    r->y = plan_add(&n->plan, layer_bytes(n, i, r->type), i, l->output >= 0 ? end : last + n->behind);
     r->out_grad = r->aside = r->wide = r->wide_grad = -1;
     if (l->is == LAYER_SHAKE && shake_bytes(n, i) > 0)
         r->aside = plan_add(&n->plan, shake_bytes(n, i), i, n->shape.use == NET_TRAINING ? 2 * N - i : i);
     if (n->shape.use == NET_TRAINING && l->output >= 0)
-        r->out_grad = plan_add(&n->plan, layer_bytes(n, i, VALUE_F32), N, 2 * N - i);
+        r->out_grad = plan_add(&n->plan, layer_bytes(n, i, VALUE_F32), N, 2 * N - i + n->behind);
     if (l->output < 0 || !g->open[l->output])
         return;
     CHECK(l->view < 0);
@@ -147,7 +147,7 @@ static void plan_slot(struct net *n, int k)
     struct slot *s = &n->slots[k];
     struct tensor t = net_slot_tensor(n, k);
     s->item = plan_add(&n->plan, (size_t)tensor_count(&t) * value_bytes(t.type), 2 * N - s->from,
-                       2 * N - s->until);
+                       2 * N - s->until + n->behind);
 }
 
 /* ---- tables and convolutions ----------------------------------------------------------------- */
@@ -275,6 +275,7 @@ static void start_runs(struct net *n)
     const struct graph *g = &n->graph;
     n->items = n->shape.n;
     n->input_slot = -1;
+    n->behind = n->shape.use == NET_TRAINING && n->dev->ops->catch_up ? NET_BEHIND : 0;
     for (int i = 0; i < g->n_layers; i++) {
         const struct layer *l = &g->layers[i];
         n->run[i].slot = n->run[i].meets = -1;

@@ -11,7 +11,8 @@
  * "view"; a layer has one view, and may be an output besides.
  *
  * Time, for lifetimes: layer i of N runs at i, losses at N, backward of layer i at 2N-i, the next
- * forward pass begins at 2N+1.
+ * forward pass begins at 2N+1. Where a device makes weight gradients beside the rest (conv.h), they may be
+ * NET_BEHIND layers behind: what they read lives so much longer.
  */
 #ifndef FALX_NET_INT_H
 #define FALX_NET_INT_H
@@ -22,6 +23,7 @@
 enum {
     NET_LAYERS = 128, /* a V-Net has 30, cct's with four decoders 87 */
     NET_VALUES = 4 * NET_LAYERS,
+    NET_BEHIND = 2,   /* more cost memory and win nothing: weight gradients of a layer take as long as dx */
     NET_OUTPUTS = 8
 };
 
@@ -92,6 +94,7 @@ struct slot {
     int from, until; /* layers: the first to write it and the last to read it in a backward pass */
     int written;     /* in this backward pass */
     int masked;      /* 1: by relu, too: it is the gradient at the layer's output */
+    int beside;      /* the last weight gradient that reads it, counted from 1; 0: none in this pass */
 };
 
 /* What a layer has beside its entry in the graph. */
@@ -118,12 +121,15 @@ struct net {
     struct layer_run run[NET_LAYERS];
     struct slot slots[NET_LAYERS + 1];
     int n_slots, input_slot;      /* input_slot -1: none */
+    int behind;                   /* layers that weight gradients may be behind; 0: they are made at once */
+    int n_beside, n_caught;       /* weight gradients of this pass; of these, those that are waited for */
+    int beside[NET_LAYERS];       /* how many there were after a layer's turn */
     unsigned char *arena;         /* device */
     float *tables;                /* device: all scale, shift, p, q, r, center, drop */
     double *moments;              /* device: mean and rstd of all layers, then the three below */
     double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
     double *sums;                 /* norm_sums_count(n, widest): what norm_backward starts from */
-    int sums_of;                  /* the layer whose sums they are, -1: none */
+    int sums_of;                  /* the layer whose sums they are, its p, q, r are made; -1: none */
     size_t table_bytes;
     struct conv_weight weights[NET_LAYERS];
     struct packing packing;       /* of them */
@@ -173,12 +179,14 @@ size_t shake_bytes(const struct net *n, int layer);
 void shake_forward(struct net *n, int layer, const struct conv_source *in);
 void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
-/* norm.c. The tables of layer l after its forward convolution; in NET_TRAIN from stat_mean, stat_m2, and
- * the running statistics are moved. */
-void norm_tables(struct net *n, int layer, const struct net_pass *pass);
+/* norm.c. What makes the tables of a layer after its forward convolution; in NET_TRAIN from stat_mean and
+ * stat_m2, and the running statistics are moved. Draws its dropout. */
+struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass *pass);
 /* The gradient of a parameter, which counts from now on. */
 float *net_touched_grad(struct net *n, int param);
-/* Gradients of gamma and beta, and p, q, r, from the gradient of the view. */
+/* What makes gradients of gamma and beta, and p, q, r, from n->sums; making these and those from the gradient
+ * of the view. */
+struct k_norm_grads norm_grads(struct net *n, int layer);
 void norm_backward(struct net *n, int layer, const struct tensor *g);
 
 #endif

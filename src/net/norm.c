@@ -13,14 +13,12 @@ static void draw_dropout(struct net *n, int layer, const struct net_pass *pass)
         .first = (uint64_t)layer << 48, .item = (uint64_t)1 << 24, .stream = pass->stream);
 }
 
-void norm_tables(struct net *n, int layer, const struct net_pass *pass)
+struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass *pass)
 {
     const struct layer *l = &n->graph.layers[layer];
     struct layer_run *r = &n->run[layer];
     struct tensor y = net_layer_tensor(n, layer);
     int train = pass->mode == NET_TRAIN;
-    if (!r->scale)
-        return;
     if (r->drop && train)
         draw_dropout(n, layer, pass);
     struct k_norm_tables k = {.factor = train ? r->drop : NULL, .items = n->items, .c = l->c_out,
@@ -34,23 +32,21 @@ void norm_tables(struct net *n, int layer, const struct net_pass *pass)
         k.running_mean = net_param(n, l->mean);
         k.running_var = net_param(n, l->var);
     }
-    n->dev->ops->map(n->dev, KERNEL_norm_tables, &k, l->c_out);
+    return k;
 }
 
-void norm_backward(struct net *n, int layer, const struct tensor *g)
+struct k_norm_grads norm_grads(struct net *n, int layer)
 {
     const struct layer *l = &n->graph.layers[layer];
     struct layer_run *r = &n->run[layer];
-    struct conv_source y = net_source(n, layer);
+    struct tensor y = net_layer_tensor(n, layer);
     struct k_norm_grads k = {.factor = n->pass.mode == NET_TRAIN ? r->drop : NULL, .items = n->items,
                              .c = l->c_out, .p = r->p, .q = r->q, .r = r->r};
     if (l->norm) {
-        if (n->sums_of != layer)
-            n->dev->ops->norm_sums(n->dev, g, &y, r->center, n->sums);
         k.sums = n->sums;
         k.mean = r->mean;
         k.rstd = r->rstd;
-        k.elements = n->pass.mode == NET_TRAIN ? (double)tensor_voxels(g) : 0;
+        k.elements = n->pass.mode == NET_TRAIN ? (double)tensor_voxels(&y) : 0;
         k.gamma = net_param(n, l->gamma);
         k.fresh = !n->params->touched[l->gamma];
         k.dgamma = net_touched_grad(n, l->gamma);
@@ -58,5 +54,14 @@ void norm_backward(struct net *n, int layer, const struct tensor *g)
         if (n->pass.mode == NET_TRAIN && !n->params->touched[l->bias])
             k.dbias = net_touched_grad(n, l->bias);
     }
-    n->dev->ops->map(n->dev, KERNEL_norm_grads, &k, l->c_out);
+    return k;
+}
+
+void norm_backward(struct net *n, int layer, const struct tensor *g)
+{
+    struct conv_source y = net_source(n, layer);
+    struct k_norm_grads k = norm_grads(n, layer);
+    if (n->graph.layers[layer].norm)
+        n->dev->ops->norm_sums(n->dev, g, &y, n->run[layer].center, n->sums);
+    n->dev->ops->map(n->dev, KERNEL_norm_grads, &k, k.c);
 }

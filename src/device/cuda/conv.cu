@@ -1,13 +1,17 @@
 /* conv.cu - convolutions of the GPU: plans, and the calls of driver.h. See conv_int.cuh for the parts.
  *
  *     forward    one pass; moments come with it (tally.cuh), or from what was stored
- *     backward   a pass for dx, likewise with batch norm's sums; the weight gradient in parts, which are then
- *                added; sums for dbias
+ *     backward   a pass for dx, likewise with batch norm's sums; beside it, in a stream of its own, the weight
+ *                gradient in parts, which are then added; sums for dbias
+ *
+ * Operands of CONV_3 are laid out first (conv_lay.cu): x by the forward pass, dy once for both gradients. dy is
+ * read in both streams, so it lies in a ring: what had a place of it must be done before the next takes it.
  */
 #include <math.h>
 #include <stdlib.h>
 
 #include "device/cuda/conv_int.cuh"
+#include "device/kernels.h"
 
 /* ---- making and freeing -------------------------------------------------------------------------------- */
 
@@ -33,23 +37,43 @@ static void plan_three(struct conv *v)
         three_split_all(&v->forward, v->in);
     v->data = three_plan(v->in, s->c_out, s->c_in, 0);
     v->weight = s->c_in == 1 ? v->forward : three_plan(v->in, s->c_in, s->c_out, 1);
+    v->laid = laid_over(laid_over(laid_over(v->laid, v->forward), v->data), v->weight);
 }
 
 static size_t scratch_bytes(const struct conv *v)
 {
-    size_t bytes = sums_bytes(v), weight = 0;
-    if (!v->bf16) {
-        weight = f32_weight_bytes(v);
-    } else if (v->s.kind == CONV_3) {
-        bytes = larger_of(bytes, larger_of(three_bytes(v), v->s.c_in == 1 ? first_bytes(v) : 0));
-        weight = v->s.c_in > 1 ? three_weight_bytes(v) : 0;
-    } else if (v->s.kind == CONV_1) {
-        bytes = larger_of(bytes, one_bytes(v));
-    } else {
-        bytes = larger_of(bytes, step_bytes(v));
-        weight = step_weight_bytes(v);
-    }
-    return larger_of(bytes, v->s.training ? weight : 0);
+    size_t sums = sums_bytes(v);
+    if (!v->bf16)
+        return sums;
+    if (v->s.kind == CONV_3)
+        return larger_of(sums, larger_of(three_bytes(v), v->s.c_in == 1 ? first_bytes(v) : 0));
+    return larger_of(sums, v->s.kind == CONV_1 ? one_bytes(v) : step_bytes(v));
+}
+
+/* Of the scratch beside. */
+static size_t weight_bytes(const struct conv *v)
+{
+    if (!v->s.training)
+        return 0;
+    if (!v->bf16)
+        return f32_weight_bytes(v);
+    if (v->s.kind == CONV_3)
+        return v->s.c_in == 1 ? first_weight_bytes(v) : three_weight_bytes(v);
+    return v->s.kind == CONV_1 ? one_weight_bytes(v) : step_weight_bytes(v);
+}
+
+/* Whether operands are laid out (conv_lay.cu); x of a first layer is not. */
+static int is_laid(const struct conv *v)
+{
+    return v->bf16 && v->s.kind == CONV_3;
+}
+
+/* Of the ring: dy laid out. */
+static size_t ring_bytes(const struct conv *v, int n)
+{
+    if (!v->s.training || !is_laid(v))
+        return 0;
+    return laid_bytes(v->laid, n, v->s.c_in > 1 ? three_weight_groups(v) : v->data.chunks) / 256 * 256 + 256;
 }
 
 static size_t packed_bytes(const struct conv *v, int backward)
@@ -94,6 +118,12 @@ int cuda_conv_new(struct cuda_context *c, struct conv **out, const struct conv_s
     set_up(v, c, s);
     int e = cuda_reserve(c, scratch_bytes(v));
     if (!e)
+        e = cuda_reserve_beside(c, weight_bytes(v));
+    if (!e)
+        e = cuda_reserve_ring(c, ring_bytes(v, s->n) * 3 / 2);
+    if (!e && is_laid(v) && s->training && s->c_in > 1)
+        e = cudaMalloc((void **)&v->kept, laid_bytes(v->laid, s->n, v->forward.chunks));
+    if (!e)
         e = make_counters(v);
     for (int backward = 0; !e && backward < 1 + s->input_grad; backward++) {
         size_t bytes = packed_bytes(v, backward);
@@ -115,6 +145,7 @@ void cuda_conv_free(struct conv *v)
     cudaFree(v->packed[0]);
     cudaFree(v->packed[1]);
     cudaFree(v->counters);
+    cudaFree(v->kept);
     free(v);
 }
 
@@ -226,6 +257,9 @@ static struct tally moments_tally(const struct tensor *y, const struct conv_stat
     t.first = stats->mean;
     t.second = stats->m2;
     t.count = (double)y->n * y->d * y->h * y->w;
+    t.then = stats->then != NULL;
+    if (t.then)
+        t.tables = *stats->then;
     return t;
 }
 
@@ -240,7 +274,80 @@ static struct tally norm_tally(const struct conv_source *y, const struct conv_su
     t.relu = y->relu;
     t.first = sums->sums;
     t.second = sums->sums + (int64_t)y->y.n * y->y.c;
+    t.then = sums->then != NULL;
+    if (t.then)
+        t.grads = *sums->then;
     return t;
+}
+
+/* ---- beside -------------------------------------------------------------------------------------------- */
+
+/* What is put beside from now on waits for what is in the stream now. */
+static int fork_beside(struct cuda_context *c)
+{
+    if (!c->beside)
+        return 0;
+    int e = cudaEventRecord(c->forked, c->stream);
+    return e ? e : cudaStreamWaitEvent(c->beside, c->forked, 0);
+}
+
+static int end_beside(struct cuda_context *c)
+{
+    return c->beside ? cudaEventRecord(c->done[c->n_beside++ % CUDA_BESIDE], c->beside) : 0;
+}
+
+/* An event that was recorded anew since is that of a later one, which comes after. */
+int cuda_catch_up(struct cuda_context *c, int but)
+{
+    int64_t last = c->n_beside - 1 - but;
+    return c->beside && last >= 0 ? cudaStreamWaitEvent(c->stream, c->done[last % CUDA_BESIDE], 0) : 0;
+}
+
+/* Memory for the next weight gradient and what is done before it in the stream: the next of the ring, once
+ * those who had it are done. */
+static int take_ring(struct cuda_context *c, size_t bytes, void **out)
+{
+    size_t begin = c->ring_at + bytes <= c->ring_bytes ? c->ring_at : 0, end = begin + bytes;
+    int64_t wait = c->n_beside - CUDA_BESIDE; /* older ones have left no trace */
+    for (int64_t i = wait < 0 ? 0 : wait; i < c->n_beside; i++)
+        if (c->taken[i % CUDA_BESIDE].begin < end && begin < c->taken[i % CUDA_BESIDE].end)
+            wait = i;
+    c->ring_at = end;
+    c->taken[c->n_beside % CUDA_BESIDE] = (struct cuda_region){begin, end};
+    *out = (char *)c->ring + begin;
+    return wait >= 0 ? cuda_catch_up(c, (int)(c->n_beside - 1 - wait)) : 0;
+}
+
+/* ---- laying out ---------------------------------------------------------------------------------------- */
+
+/* x of a forward pass: kept in training, for the weight gradient reads it again. */
+static int lay_input(struct conv_pass *p)
+{
+    struct conv *v = p->v;
+    uint4 *to = v->kept ? v->kept : (uint4 *)((char *)v->context->scratch + three_operand(v));
+    v->kept_forward = 1;
+    return lay_out(v, p->n, p->from, to, v->forward.chunks, &p->laid, v->context->stream);
+}
+
+/* dy, for dx and the weight gradient. */
+static int lay_gradient(struct conv *v, int n, const struct reader &dy, struct laid_operand *out)
+{
+    int chunks = v->s.c_in > 1 ? three_weight_groups(v) : v->data.chunks;
+    void *to;
+    int e = take_ring(v->context, ring_bytes(v, n), &to);
+    return e ? e : lay_out(v, n, dy, (uint4 *)to, chunks, out, v->context->stream);
+}
+
+/* x for the weight gradient, beside, unless it is there. */
+static int lay_again(struct weight_pass *p, int same)
+{
+    struct conv *v = p->v;
+    p->laid_x.at = v->kept;
+    p->laid_x.chunks = v->weight.chunks;
+    if (same && v->kept_forward)
+        return 0;
+    v->kept_forward = 0;
+    return lay_out(v, p->n, p->x, v->kept, v->weight.chunks, &p->laid_x, p->stream);
 }
 
 /* ---- running ------------------------------------------------------------------------------------------- */
@@ -257,7 +364,10 @@ static int run_pass(struct conv_pass *p)
         return one_pass(p);
     if (v->s.kind != CONV_3)
         return step_pass(p);
-    return v->s.c_in == 1 && !p->backward ? first_pass(p) : three_pass(p);
+    if (v->s.c_in == 1 && !p->backward)
+        return first_pass(p);
+    int e = p->backward ? 0 : lay_input(p);
+    return e ? e : three_pass(p);
 }
 
 int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
@@ -276,17 +386,20 @@ int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
     if (e || !stats || p.tally.kind)
         return e;
     e = moments_of_rows(v->context, y, moments, &regions);
-    return e ? e : moments_join(v->context, moments, regions, y->c, stats);
+    if (!e)
+        e = moments_join(v->context, moments, regions, y->c, stats);
+    return e || !stats->then ? e : cuda_map(v->context, KERNEL_norm_tables, stats->then, y->c);
 }
 
-static int run_dx(struct conv *v, const struct reader &dy, const struct conv_in *x, const struct tensor *dx,
-                  int add, const struct conv_sums *sums)
+static int run_dx(struct conv *v, const struct reader &dy, const struct laid_operand &laid,
+                  const struct conv_in *x, const struct tensor *dx, int add, const struct conv_sums *sums)
 {
     struct conv_pass p = {};
     p.v = v;
     p.n = dx->n;
     p.backward = 1;
     p.from = dy;
+    p.laid = laid;
     p.to = target_of(dx, NULL, add);
     if (sums && whole_words(dx, sums->mean) && whole_words(&x->from[sums->of].y, x->from[sums->of].scale) &&
         aligned(x->from[sums->of].shift))
@@ -294,11 +407,12 @@ static int run_dx(struct conv *v, const struct reader &dy, const struct conv_in 
     int e = run_pass(&p);
     if (e || !sums || p.tally.kind)
         return e;
-    return cuda_norm_sums(v->context, dx, &x->from[sums->of], sums->mean, sums->sums);
+    e = cuda_norm_sums(v->context, dx, &x->from[sums->of], sums->mean, sums->sums);
+    return e || !sums->then ? e : cuda_map(v->context, KERNEL_norm_grads, sums->then, dx->c);
 }
 
-static int run_weight(struct conv *v, const struct reader &dy, const struct reader &x, int n, int add,
-                      float *dweight, float *dbias)
+static int run_weight(struct conv *v, const struct reader &dy, const struct laid_operand &laid,
+                      const struct reader &x, int n, int add, float *dweight, float *dbias)
 {
     struct weight_pass p = {};
     int three = v->s.kind == CONV_3, rows = three ? v->s.c_in : v->fine_c;
@@ -306,12 +420,18 @@ static int run_weight(struct conv *v, const struct reader &dy, const struct read
     p.n = n;
     p.x = x;
     p.dy = dy;
-    p.partial = (float *)v->context->scratch;
+    p.stream = v->context->beside ? v->context->beside : v->context->stream;
+    p.partial = (float *)v->context->beside_scratch;
     p.dbias = dbias;
-    int e = !v->bf16 ? f32_weight(&p)
+    p.laid_dy = laid;
+    int e = v->kept ? lay_again(&p, (add & CONV_SAME_X) != 0) : 0;
+    if (e)
+        return e;
+    e = !v->bf16 ? f32_weight(&p)
             : v->s.kind == CONV_1 ? one_weight(&p)
             : !three ? step_weight(&p) : v->s.c_in == 1 ? first_weight(&p) : three_weight(&p);
-    return e ? e : parts_join(v->context, &p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight, add);
+    return e ? e : parts_join(&p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight,
+                              (add & CONV_ADD_WEIGHT) != 0);
 }
 
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
@@ -319,11 +439,21 @@ int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
                        const struct conv_sums *sums)
 {
     struct reader gradient = gradient_reader(dy);
-    int e = 0, together = v->bf16 && v->s.kind == CONV_1 && dweight; /* dweight and dbias */
-    if (dx && dx->data)
-        e = run_dx(v, gradient, x, dx, (add & CONV_ADD_DX) != 0, sums);
+    struct laid_operand laid = {};
+    int together = v->bf16 && v->s.kind == CONV_1 && dweight; /* dweight and dbias */
+    int with_dx = dx && dx->data, e = 0;
+    v->context->taken[v->context->n_beside % CUDA_BESIDE] = (struct cuda_region){0, 0};
+    if (is_laid(v) && (with_dx || (dweight && v->kept)))
+        e = lay_gradient(v, dy->g.n, gradient, &laid);
     if (!e && dweight)
-        e = run_weight(v, gradient, input_reader(x), dy->g.n, (add & CONV_ADD_WEIGHT) != 0, dweight,
-                       together ? dbias : NULL);
+        e = fork_beside(v->context);
+    if (!e && with_dx)
+        e = run_dx(v, gradient, laid, x, dx, (add & CONV_ADD_DX) != 0, sums);
+    if (!e && dweight)
+        e = run_weight(v, gradient, laid, input_reader(x), dy->g.n, add, dweight, together ? dbias : NULL);
+    if (!e && dweight)
+        e = end_beside(v->context);
+    if (!e && dweight && !(add & CONV_BESIDE))
+        e = cuda_catch_up(v->context, 0);
     return !e && dbias && !together ? bias_sums(v, dy->g.n, gradient, dbias) : e;
 }

@@ -304,7 +304,7 @@ int f32_weight(struct weight_pass *p)
     j.run = divide_up(j.tiles, p->parts);
     dim3 grid(c.planes * divide_up(v->fine_c, c.fine), divide_up(v->coarse_c, c.coarse), p->parts);
     return cuda_start(c.kernel, grid, c.threads, c.shared(j.p, divide_up(j.p.rows, 8) * 8),
-                      v->context->stream, j);
+                      p->stream, j);
 }
 
 size_t f32_weight_bytes(const struct conv *v)

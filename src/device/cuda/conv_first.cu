@@ -282,14 +282,16 @@ int first_weight(struct weight_pass *p)
     p->cols = 16 * j.p.groups;
     size_t places = sizeof(struct place) * (size_t)places_length(j.p.out.count, THREE_THREADS);
     size_t shared = 16 * (size_t)box_words(j.p.out) + places + 4 * (size_t)WORDS;
-    return cuda_start(first_weight_multiply, dim3(blocks, j.p.groups), THREE_THREADS, shared,
-                      v->context->stream, j);
+    return cuda_start(first_weight_multiply, dim3(blocks, j.p.groups), THREE_THREADS, shared, p->stream, j);
 }
 
 size_t first_bytes(const struct conv *v)
 {
+    return tally_bytes(16 * v->forward.groups, v->in.n, v->forward.tiles);
+}
+
+size_t first_weight_bytes(const struct conv *v)
+{
     size_t parts = (size_t)weight_blocks(v->weight, v->in.n) * THREE_WARPS;
-    size_t weight = parts * 27 * 16 * (size_t)v->weight.groups * sizeof(float);
-    size_t tally = tally_bytes(16 * v->forward.groups, v->in.n, v->forward.tiles);
-    return weight > tally ? weight : tally;
+    return parts * 27 * 16 * (size_t)v->weight.groups * sizeof(float);
 }

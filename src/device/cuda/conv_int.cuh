@@ -3,6 +3,7 @@
  *     conv.cu               plans, packing, the calls of driver.h
  *     conv_three.cu         CONV_3 and its gradient of the input      (tensor cores)
  *     conv_three_weight.cu  CONV_3, gradient of the weight            (tensor cores)
+ *     conv_lay.cu           what these two read, laid out for them
  *     conv_first.cu         CONV_3 of one channel                     (tensor cores)
  *     conv_step.cu          CONV_DOWN, CONV_UP                        (tensor cores)
  *     conv_step_weight.cu   their gradient of the weight              (tensor cores)
@@ -15,7 +16,8 @@
  * side, and the weight is (taps, c of fine, c of coarse) in both. DOWN goes from fine to coarse, UP from
  * coarse to fine; a gradient goes the other way. CONV_1 has the weight of a step with one tap.
  *
- * Working memory is the context's scratch: a call uses it from its first launch to its last.
+ * Working memory is the context's scratch: a call uses it from its first launch to its last. Weight gradients
+ * are made in a stream beside, with a scratch of their own; dbias is not.
  */
 #ifndef FALX_CUDA_CONV_INT_CUH
 #define FALX_CUDA_CONV_INT_CUH
@@ -53,6 +55,18 @@ struct tile_plan {
     struct divisor by_box_y, by_box_x;
 };
 
+/* A volume with a border of one, filled up to whole tiles: see conv_lay.cu. */
+struct laid {
+    int d, h, w;
+    int words; /* of an item's block of 8 channels */
+};
+
+/* An operand that is laid out: (item, 2 chunks, words). */
+struct laid_operand {
+    const uint4 *at;
+    int chunks; /* of 16 channels; those behind the last are 0 */
+};
+
 struct conv {
     struct cuda_context *context;
     struct conv_shape s;
@@ -62,6 +76,9 @@ struct conv {
     struct volume in, out, coarse; /* n is that of the plan */
     struct three_plan forward, data, weight;
     struct tile_plan tile[3]; /* not bf16: forward, gradient of the input, of the weight */
+    struct laid laid;      /* of CONV_3: for all three */
+    uint4 *kept;           /* of CONV_3 in training: x as it was laid out last, for the weight gradient */
+    int kept_forward;      /* 1: by a forward pass */
     void *packed[2];       /* forward, gradient of the input */
     unsigned *counters;    /* of blocks that are done, 0 between launches: tallies, then splits */
     int tally_counters;
@@ -89,6 +106,7 @@ struct conv_pass {
     int n;                 /* items of this call */
     int backward;          /* 1: gradient of the input */
     struct reader from;
+    struct laid_operand laid; /* the same laid out: CONV_3's */
     struct target to;
     struct tally tally;    /* what is wanted; a pass that cannot make it sets kind to NONE */
 };
@@ -96,7 +114,9 @@ struct conv_pass {
 struct weight_pass {
     struct conv *v;
     int n;
+    cudaStream_t stream;
     struct reader x, dy;
+    struct laid_operand laid_x, laid_dy; /* the same laid out: CONV_3's */
     float *partial;        /* scratch: (parts, taps, rows, cols) */
     int parts, rows, cols; /* out */
     float *dbias;          /* or NULL; its sums are the last row of every part then: CONV_1's alone */
@@ -107,15 +127,18 @@ struct weight_pass {
 struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int weight);
 size_t three_bytes(const struct conv *v);
 int three_pass(struct conv_pass *p);
-size_t three_shared(const struct three_plan &p, int weight);
+size_t three_weight_shared(const struct three_plan &p);
 void three_split_all(struct three_plan *p, const struct volume &v);
 int three_counters(const struct conv *v);
+size_t three_operand(const struct conv *v); /* bytes of scratch before an operand that is laid out there */
+int three_weight_groups(const struct conv *v); /* chunks of dy that it wants laid out */
 size_t three_weight_bytes(const struct conv *v);
 int three_weight(struct weight_pass *p);
 
 struct three_plan first_plan(const struct volume &v, int c_out);
 size_t first_bytes(const struct conv *v);
 int first_pass(struct conv_pass *p);
+size_t first_weight_bytes(const struct conv *v);
 int first_weight(struct weight_pass *p);
 
 size_t step_bytes(const struct conv *v);
@@ -125,6 +148,7 @@ int step_weight(struct weight_pass *p);
 
 size_t one_bytes(const struct conv *v);
 int one_pass(struct conv_pass *p);
+size_t one_weight_bytes(const struct conv *v);
 int one_weight(struct weight_pass *p);
 
 void f32_plan(struct conv *v);
@@ -139,10 +163,18 @@ struct pack_job {
     void *to;
     int kind, backward, up;
     int c_in, c_out, taps;
-    int64_t words;
+    int words;
 };
 struct pack_job conv_pack_job(const struct conv *v, int backward);
 int conv_pack_run(struct cuda_context *c, const struct pack_job *jobs, int n);
+
+/* ---- conv_lay.cu --------------------------------------------------------------------------------------- */
+
+struct laid laid_over(const struct laid &l, const struct three_plan &p); /* made large enough for a plan */
+size_t laid_bytes(const struct laid &l, int n, int chunks);
+/* Of n items; the result is where it was put. */
+int lay_out(const struct conv *v, int n, const struct reader &from, uint4 *to, int chunks,
+            struct laid_operand *out, cudaStream_t stream);
 
 /* ---- conv_sums.cu -------------------------------------------------------------------------------------- */
 
@@ -154,8 +186,7 @@ int moments_join(struct cuda_context *c, const float4 *moments, int regions, int
 /* dbias += sums over voxels of dy as it is multiplied. */
 int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias);
 /* dweight = or += the parts, in order; dbias, if the pass has it, += theirs. */
-int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
-               float *dweight, int add);
+int parts_join(const struct weight_pass *p, int taps, int rows, int cols, float *dweight, int add);
 
 /* ---- tallies ------------------------------------------------------------------------------------------- */
 

@@ -316,15 +316,17 @@ int one_weight(struct weight_pass *p)
     p->parts = one_blocks(j.tiles * p->n, j.chunks * j.groups);
     p->rows = 16 * j.chunks + 1;
     p->cols = 16 * j.groups;
-    return cuda_start(one_weight_multiply, dim3(p->parts, j.chunks * j.groups), THREADS, 0,
-                      v->context->stream, j);
+    return cuda_start(one_weight_multiply, dim3(p->parts, j.chunks * j.groups), THREADS, 0, p->stream, j);
 }
 
 size_t one_bytes(const struct conv *v)
 {
+    return tally_bytes(16, v->in.n, 2 * MULTIPROCESSORS);
+}
+
+size_t one_weight_bytes(const struct conv *v)
+{
     size_t chunks = (size_t)divide_up(v->s.c_in, 16), groups = (size_t)divide_up(v->s.c_out, 16);
     size_t parts = 2 * MULTIPROCESSORS / (chunks * groups); /* at most, see one_blocks() */
-    size_t weight = (parts > 1 ? parts : 1) * (16 * chunks + 1) * 16 * groups * sizeof(float);
-    size_t tally = tally_bytes(16, v->in.n, 2 * MULTIPROCESSORS);
-    return weight > tally ? weight : tally;
+    return (parts > 1 ? parts : 1) * (16 * chunks + 1) * 16 * groups * sizeof(float);
 }

@@ -24,12 +24,19 @@ struct pack_list {
 __global__ void __launch_bounds__(THREADS) pack_kernel(const __grid_constant__ struct pack_list list)
 {
     const struct pack_job &j = list.job[blockIdx.y];
-    for (int64_t i = blockIdx.x * THREADS + threadIdx.x; i < j.words; i += BLOCKS * THREADS) {
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < j.words; i += BLOCKS * THREADS) {
         float v[8];
-        for (int e = 0; e < (j.kind >= PACK_F32 ? 4 : 8); e++)
-            v[e] = pack_value(j, i, e);
-        ((uint4 *)j.to)[i] = j.kind == PACK_F32 ? f32_four(v)
-                             : j.kind == PACK_TF32 ? tf32_four(v) : bf16_eight(v);
+        if (j.kind >= PACK_F32) {
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                v[e] = pack_f32(j, i, e);
+            ((uint4 *)j.to)[i] = j.kind == PACK_F32 ? f32_four(v) : tf32_four(v);
+            continue;
+        }
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v[e] = pack_bf16(j, i, e);
+        ((uint4 *)j.to)[i] = bf16_eight(v);
     }
 }
 
@@ -47,20 +54,20 @@ struct pack_job conv_pack_job(const struct conv *v, int backward)
     if (!v->bf16) {
         struct f32_columns w = f32_columns_of(v->taps, backward != up, n);
         j.kind = v->tf32 ? PACK_TF32 : PACK_F32;
-        j.words = (int64_t)divide_up(k, 16) * w.groups * w.taps * w.tiles * 32;
+        j.words = divide_up(k, 16) * w.groups * w.taps * w.tiles * 32;
     } else if (s->kind == CONV_3 && k == 1 && !backward) {
         j.kind = PACK_FIRST;
-        j.words = (int64_t)divide_up(n, 16) * 3 * 32;
+        j.words = divide_up(n, 16) * 3 * 32;
     } else if (s->kind == CONV_3) {
         j.kind = PACK_THREE;
-        j.words = (int64_t)divide_up(k, 16) * divide_up(n, 16) * 27 * 32;
+        j.words = divide_up(k, 16) * divide_up(n, 16) * 27 * 32;
     } else if (s->kind == CONV_1) {
         j.kind = PACK_ONE;
-        j.words = (int64_t)divide_up(k, 16) * divide_up(n, 16) * 32;
+        j.words = divide_up(k, 16) * divide_up(n, 16) * 32;
     } else {
         j.kind = PACK_STEP;
         struct step_sides w = step_sides_of(up != backward, k, n);
-        j.words = (int64_t)w.to.chunks * w.from.chunks * 4 * 32;
+        j.words = w.to.chunks * w.from.chunks * 4 * 32;
     }
     return j;
 }

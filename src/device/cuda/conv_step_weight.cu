@@ -134,7 +134,7 @@ int step_weight(struct weight_pass *p)
     p->cols = 16 * j.col_groups;
     int columns = j.col_groups < COLUMNS ? j.col_groups : COLUMNS;
     size_t shared = 32 * HALF * (size_t)(TAPS + columns) + sizeof(struct place) * (TAPS + 1) * ROWS;
-    return cuda_start(step_weight_multiply, dim3(k.blocks, k.work), THREADS, shared, v->context->stream, j);
+    return cuda_start(step_weight_multiply, dim3(k.blocks, k.work), THREADS, shared, p->stream, j);
 }
 
 size_t step_weight_bytes(const struct conv *v)

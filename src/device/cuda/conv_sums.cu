@@ -356,17 +356,17 @@ __global__ void __launch_bounds__(THREADS) join_parts(const __grid_constant__ st
     }
 }
 
-int parts_join(struct cuda_context *c, const struct weight_pass *p, int taps, int rows, int cols,
-               float *dweight, int add)
+int parts_join(const struct weight_pass *p, int taps, int rows, int cols, float *dweight, int add)
 {
     struct parts_job j = {p->partial, p->parts, taps, p->rows, p->cols, rows, cols, divisor_of(cols),
                           divisor_of(rows), 1, dweight, p->dbias, add};
-    int wide = cols % 4 == 0 && p->cols % 4 == 0, count = taps * rows * cols + (p->dbias ? cols : 0);
+    int count = taps * rows * cols + (p->dbias ? cols : 0);
     while (j.slices < 32 && p->parts > 4 * j.slices)
         j.slices *= 2;
-    int each = THREADS / j.slices * (wide ? 4 : 1);
+    int each = THREADS / j.slices, wide = cols % 4 == 0 && p->cols % 4 == 0 && count > each * MULTIPROCESSORS;
+    each *= wide ? 4 : 1;
     return cuda_start(wide ? join_parts<4> : join_parts<1>, dim3(divide_up(count, each)), THREADS, 0,
-                      c->stream, j);
+                      p->stream, j);
 }
 
 /* Scratch that the sums of a convolution take. */

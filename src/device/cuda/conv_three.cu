@@ -1,8 +1,9 @@
 /* conv_three.cu - 3x3x3 convolutions and their gradient of the input, on tensor cores.
  *
- * A block brings a tile of voxels with a border of one into shared memory (fill.cuh), 16 channels at a
- * time, and multiplies it by the weights of all 27 taps. What limits this is reading shared memory, so a
- * warp reuses what it has read. Its work is 8 x 16 voxels times 16 columns: a pattern of 16 voxels, the
+ * A block brings a tile of voxels with a border of one into shared memory, 16 channels at a time, and
+ * multiplies it by the weights of all 27 taps. The operand is laid out first (conv_lay.cu), so a tile is a
+ * list of lines to copy, the next one's while this one is multiplied. A warp reuses what it has read from
+ * shared memory. Its work is 8 x 16 voxels times 16 columns: a pattern of 16 voxels, the
  * rows of a product, moved to 2 places in z and 4 in y:
  *
  *     pattern 1 x 2 x 8:        x x x x x x x x      place v = 0      a tap's input for place v is that of
@@ -23,6 +24,8 @@
  * the chunks are split over blocks; the last of them adds up the sums of all, in order.
  */
 #include "device/cuda/three.cuh"
+
+enum { STAGES = 2 }; /* of boxes: being multiplied, and on its way */
 
 /* 27 taps of one chunk: rows at `address`, weights at `w`. */
 __device__ __forceinline__ void multiply_chunk(float acc[US][VS][2][4], uint32_t address, uint32_t plane,
@@ -80,13 +83,35 @@ __device__ __forceinline__ int join_splits(const struct three_job &j, float (&v)
     return 1;
 }
 
+/* What is copied next: a chunk of a tile. */
+struct next_box {
+    int tile, chunk;
+};
+
+__device__ __forceinline__ void start_box(const struct three_job &j, struct next_box &next, uint32_t to,
+                                          const struct line *list, int item, int begin, int end)
+{
+    if (next.tile < j.p.tiles) {
+        int block = 2 * (item * j.operand.chunks + next.chunk);
+        int first = tile_word(j.laid, tile_corner(j.p, item, next.tile));
+        copy_box(to, list, j.p.in, j.operand.at + (int64_t)block * j.laid.words + first, j.laid.words,
+                 THREE_THREADS);
+        next.chunk++;
+    }
+    if (next.chunk == end) {
+        next.chunk = begin;
+        next.tile += gridDim.x;
+    }
+    copies_end();
+}
+
 /* A block takes every so manieth tile of an item, a range of columns, and a range of chunks. */
 __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_constant__ struct three_job j)
 {
     SHARED_MEMORY(memory);
     const struct three_plan &p = j.p;
     uint4 *box = (uint4 *)memory;
-    struct place *places = (struct place *)(box + box_words(p.in));
+    struct line *list = (struct line *)(box + STAGES * box_words(p.in));
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, item = blockIdx.z;
     int columns = divide_up(p.groups, p.wn), column = blockIdx.y % columns, split = blockIdx.y / columns;
     int group = column * p.wn + warp % p.wn, channel = lane_channel(group);
@@ -95,19 +120,21 @@ __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_
     uint32_t address = shared_address(box + pattern_word(p, p.in, warp_at, lane % 16) +
                                       lane / 16 * p.in.half);
     struct lane_tally<4> *tally = tally_start<4, THREE_THREADS>();
+    struct next_box next = {(int)blockIdx.x, begin};
+    int stage = 0, stage_bytes = 16 * box_words(p.in);
+    list_lines(list, p.in, j.laid, 0, THREE_THREADS);
+    __syncthreads();
+    start_box(j, next, shared_address(box), list, item, begin, end);
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         struct corner at = tile_corner(p, item, tile);
         float acc[US][VS][2][4] = {}, v[THREE_ROWS][4];
         int voxel[THREE_ROWS];
-        box_places(places, p.in, j.v, border_corner(at), THREE_THREADS);
-        __syncthreads();
-        for (int chunk = begin; chunk < end; chunk++) {
-            if (chunk > begin)
-                __syncthreads();
-            fill(box, p.in.half, places, p.in.count, j.from, item, 16 * chunk, THREE_THREADS);
+        for (int chunk = begin; chunk < end; chunk++, stage ^= 1) {
+            copies_wait<0>();
             __syncthreads();
+            start_box(j, next, shared_address(box) + (stage ^ 1) * stage_bytes, list, item, begin, end);
             if (group < p.groups)
-                multiply_chunk(acc, address, 16 * p.in.plane, 16 * p.in.line,
+                multiply_chunk(acc, address + stage * stage_bytes, 16 * p.in.plane, 16 * p.in.line,
                                j.weights + (int64_t)(chunk * p.groups + group) * (27 * 32) + lane);
         }
         lane_rows(v, acc);
@@ -159,30 +186,30 @@ static struct box padded_box(const struct three_plan &p, int z, int y, int x, in
     return best;
 }
 
-enum { MOST_SHARED = 72 << 10 }; /* so that three blocks fit */
+enum { MOST_SHARED = 102 << 10, MOST_OF_THREE = 66 << 10, MOST_WEIGHT = 110 << 10 };
 
-/* Shared memory of a block: boxes and their places. */
-size_t three_shared(const struct three_plan &p, int weight)
+/* Shared memory of a block beside its tally: boxes, and their lines. */
+static size_t three_shared(const struct three_plan &p)
 {
-    int threads = weight ? WEIGHT_THREADS : THREE_THREADS;
-    int words = box_words(p.in), places = places_length(p.in.count, threads);
-    if (weight) {
-        words += p.wn * box_words(p.out);
-        places += places_length(p.out.count, threads);
-    }
-    return sizeof(uint4) * (size_t)words + sizeof(struct place) * (size_t)places;
+    return STAGES * sizeof(uint4) * (size_t)box_words(p.in) + sizeof(struct line) * (size_t)box_lines(p.in);
+}
+
+/* Blocks that fit into a multiprocessor. */
+static int three_fit(const struct three_plan &p)
+{
+    return three_shared(p) <= MOST_OF_THREE ? 3 : 2;
 }
 
 /* What a block costs for a chunk, in clock ticks: products (432 a warp; the weight gradient has six warps
  * with 144), filling, and half of the time in which its bytes come from the second cache, 24 in a tick:
- * weights, 13824 for each group, and voxels. */
+ * weights, 13824 for each group, and voxels. Of equal ones that with the least shared memory. */
 static double cost_of(const struct three_plan &p, const struct volume &v, int weight, int worst)
 {
     double tiles = (double)p.nz * p.ny * p.nx * v.n, blocks = tiles * divide_up(p.groups, p.wn);
     double words = p.in.count + (weight ? (double)p.out.count * p.wn : 0);
     double bytes = 32 * words + (weight ? 0 : 13824.0 * p.wn);
     double multiply = (weight ? 1380.0 : 2760.0) * (worst > 1 ? 0.7 + 0.3 * worst : 1.0);
-    return blocks * p.chunks * (multiply + words + bytes / 48);
+    return blocks * p.chunks * (multiply + words + bytes / 48 + (weight ? 0 : 1e-3 * box_words(p.in)));
 }
 
 /* Completes a plan whose pattern and warps are chosen; 0 if it does not fit. */
@@ -201,7 +228,7 @@ static double complete(struct three_plan *p, const struct volume &v, int weight)
     p->by_nx = divisor_of(p->nx);
     p->in = padded_box(*p, p->tz + 2, p->ty + 2, p->tx + 2, &worst);
     p->out = padded_box(*p, p->tz, p->ty, p->tx, &worst_out);
-    if (three_shared(*p, weight) > MOST_SHARED)
+    if (weight ? three_weight_shared(*p) > MOST_WEIGHT : three_shared(*p) > MOST_SHARED)
         return 0;
     return cost_of(*p, v, weight, worst > worst_out || !weight ? worst : worst_out);
 }
@@ -263,7 +290,7 @@ struct three_plan three_plan(const struct volume &v, int c_in, int c_out, int we
 /* Blocks along the tiles of an item: one for each, or as many as there is room for if each then has some. */
 static int tile_blocks(const struct three_plan &p, int n)
 {
-    int64_t all = (int64_t)p.tiles * n * divide_up(p.groups, p.wn), room = 3 * MULTIPROCESSORS;
+    int64_t all = (int64_t)p.tiles * n * divide_up(p.groups, p.wn), room = three_fit(p) * MULTIPROCESSORS;
     if (p.splits > 1 || all < 4 * room)
         return p.tiles;
     int64_t each = room * p.tiles / all;
@@ -277,6 +304,12 @@ static size_t split_bytes(const struct three_plan &p, const struct volume &v)
     return p.splits > 1 ? (size_t)whole_blocks(p, v) * (size_t)p.splits * each : 0;
 }
 
+/* Scratch of a pass, beside its operand. */
+static size_t pass_bytes(const struct three_plan &p, const struct volume &v)
+{
+    return split_bytes(p, v) + tally_bytes(16 * p.groups, v.n, p.tiles);
+}
+
 int three_pass(struct conv_pass *p)
 {
     struct conv *v = p->v;
@@ -284,15 +317,16 @@ int three_pass(struct conv_pass *p)
     j.p = p->backward ? v->data : v->forward;
     j.v = v->in;
     j.v.n = p->n;
-    j.from = p->from;
+    j.laid = v->laid;
     j.to = p->to;
     j.weights = (const uint4 *)v->packed[p->backward];
     j.partial = (float4 *)v->context->scratch;
     j.counters = v->counters + v->tally_counters;
     int columns = divide_up(j.p.groups, j.p.wn), blocks = tile_blocks(j.p, p->n);
     j.tally = tally_ready(p, split_bytes(j.p, j.v), blocks);
+    j.operand = p->laid;
     return cuda_start(three_multiply, dim3(blocks, columns * j.p.splits, p->n), THREE_THREADS,
-                      three_shared(j.p, 0), v->context->stream, j);
+                      three_shared(j.p), v->context->stream, j);
 }
 
 /* Tensor cores cut off sums, they do not round them: where that would show, in outputs of float32, every
@@ -306,15 +340,17 @@ void three_split_all(struct three_plan *p, const struct volume &v)
         *p = all;
 }
 
-/* Scratch of a pass. */
-static size_t pass_bytes(const struct three_plan &p, const struct volume &v)
+size_t three_operand(const struct conv *v)
 {
-    return split_bytes(p, v) + tally_bytes(16 * p.groups, v.n, p.tiles);
+    return (pass_bytes(v->forward, v->in) + 255) / 256 * 256;
 }
 
+/* The operand of a forward pass lies in scratch unless it is kept, that of a backward pass never. */
 size_t three_bytes(const struct conv *v)
 {
-    size_t forward = pass_bytes(v->forward, v->in), data = pass_bytes(v->data, v->in);
+    size_t forward = three_operand(v), data = pass_bytes(v->data, v->in);
+    if (!v->s.training)
+        forward += laid_bytes(v->laid, v->in.n, v->forward.chunks);
     return forward > data ? forward : data;
 }
 

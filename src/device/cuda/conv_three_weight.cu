@@ -8,16 +8,47 @@
  * places of a pattern stays in registers, and the input at 4 x 6 places is read once and multiplied for up
  * to nine taps each. Both operands come turned out of shared memory, so the voxels run inside.
  *
+ * Operands are laid out first (conv_lay.cu), so a tile is a list of lines to copy, the same list for every
+ * tile. Tiles are copied some stages ahead of the products.
+ *
  * Every block ends with a part of the gradient; parts_join adds them up, in order.
  */
 #include "device/cuda/three.cuh"
 
+enum { STAGES = 3 }; /* of tiles: being multiplied, and two on their way */
+
+/* Words of a stage: both operands of a tile. */
+__host__ __device__ __forceinline__ int stage_words(const struct three_plan &p)
+{
+    return box_words(p.in) + p.wn * box_words(p.out);
+}
+
 struct three_weight_job {
     struct three_plan p;
-    struct volume v;
-    struct reader x, dy;
+    struct laid laid;
+    struct laid_operand x, dy;
+    int tiles;
     float *partial; /* (parts, 27, 16 chunks, 16 groups) */
 };
+
+/* ---- tiles --------------------------------------------------------------------------------------------- */
+
+/* Both operands of a tile into a stage: 16 channels of x, those of the block's groups of dy. */
+__device__ __forceinline__ void start_tile(const struct three_weight_job &j, uint32_t stage,
+                                           const struct line *list, int tile, int chunk, int group)
+{
+    const struct three_plan &p = j.p;
+    int item = divide(tile, p.by_tiles), words = j.laid.words;
+    int first = tile_word(j.laid, tile_corner(p, item, tile - item * p.tiles));
+    copy_box(stage, list, p.in, j.x.at + (int64_t)(item * j.x.chunks + chunk) * 2 * words + first, words,
+             WEIGHT_THREADS);
+    for (int k = 0; k < p.wn; k++)
+        copy_box(stage + 16 * (box_words(p.in) + k * box_words(p.out)), list + box_lines(p.in), p.out,
+                 j.dy.at + (int64_t)(item * j.dy.chunks + group + k) * 2 * words + first, words,
+                 WEIGHT_THREADS);
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 /* Nine taps of the voxels of a warp. */
 __device__ __forceinline__ void multiply_tile(float acc[9][2][4], const struct three_plan &p, uint32_t x,
@@ -67,8 +98,8 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
     SHARED_MEMORY(memory);
     const struct three_plan &p = j.p;
     uint4 *in = (uint4 *)memory, *out = in + box_words(p.in);
-    struct place *in_places = (struct place *)(out + p.wn * box_words(p.out));
-    struct place *out_places = in_places + places_length(p.in.count, WEIGHT_THREADS);
+    int words = stage_words(p), stage_bytes = 16 * words, ahead = (STAGES - 1) * gridDim.x;
+    struct line *list = (struct line *)(in + STAGES * words);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, shift = warp % 3;
     int n = warp / 3 % p.wn, position = warp / 3 / p.wn;
     int chunk = blockIdx.y % p.chunks, first_group = blockIdx.y / p.chunks * p.wn;
@@ -79,22 +110,37 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
                                 lane / 8 % 2 * p.in.half);
     uint32_t y = shared_address(out + n * box_words(p.out) + pattern_word(p, p.out, warp_at, lane % 16) +
                                 lane / 16 * p.out.half);
+    uint32_t stages = shared_address(in);
     float acc[9][2][4] = {};
-    for (int tile = blockIdx.x; tile < p.tiles * j.v.n; tile += gridDim.x) {
-        int item = divide(tile, p.by_tiles);
-        struct corner at = tile_corner(p, item, tile - item * p.tiles);
-        box_places(in_places, p.in, j.v, border_corner(at), WEIGHT_THREADS);
-        box_places(out_places, p.out, j.v, at, WEIGHT_THREADS);
+    list_lines(list, p.in, j.laid, 0, WEIGHT_THREADS);
+    list_lines(list + box_lines(p.in), p.out, j.laid, (j.laid.h + 1) * j.laid.w + 1, WEIGHT_THREADS);
+    __syncthreads();
+    for (int s = 0, tile = blockIdx.x; s < STAGES - 1; s++, tile += gridDim.x) {
+        if (tile < j.tiles)
+            start_tile(j, stages + s * stage_bytes, list, tile, chunk, first_group);
+        copies_end();
+    }
+    for (int tile = blockIdx.x, stage = 0; tile < j.tiles; tile += gridDim.x) {
+        int last = stage > 0 ? stage - 1 : STAGES - 1; /* what was multiplied before, and is free now */
+        copies_wait<STAGES - 2>();
         __syncthreads();
-        fill(in, p.in.half, in_places, p.in.count, j.x, item, 16 * chunk, WEIGHT_THREADS);
-        for (int k = 0; k < p.wn; k++)
-            fill(out + k * box_words(p.out), p.out.half, out_places, p.out.count, j.dy, item,
-                 16 * (first_group + k), WEIGHT_THREADS);
-        __syncthreads();
-        multiply_tile(acc, p, x, y);
+        if (tile + ahead < j.tiles)
+            start_tile(j, stages + last * stage_bytes, list, tile + ahead, chunk, first_group);
+        copies_end();
+        multiply_tile(acc, p, x + stage * stage_bytes, y + stage * stage_bytes);
+        stage = stage < STAGES - 1 ? stage + 1 : 0;
     }
     if (first_group + n < p.groups)
         write_part(j, acc, blockIdx.x * (p.wz * p.wy * p.wx) + position, shift, chunk, first_group + n);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------- */
+
+/* Shared memory of a block: stages, and the lines of boxes. */
+size_t three_weight_shared(const struct three_plan &p)
+{
+    return STAGES * sizeof(uint4) * (size_t)stage_words(p) +
+           sizeof(struct line) * (size_t)(box_lines(p.in) + box_lines(p.out));
 }
 
 /* Blocks that share the tiles of a chunk and a group: so many that all fill the GPU. */
@@ -105,22 +151,28 @@ static int weight_blocks(const struct three_plan &p, int n)
     return blocks < tiles ? blocks : tiles;
 }
 
+/* Whole blocks take wn of them. */
+int three_weight_groups(const struct conv *v)
+{
+    return divide_up(v->weight.groups, v->weight.wn) * v->weight.wn;
+}
+
 int three_weight(struct weight_pass *p)
 {
     struct conv *v = p->v;
     struct three_weight_job j = {};
     j.p = v->weight;
-    j.v = v->in;
-    j.v.n = p->n;
-    j.x = p->x;
-    j.dy = p->dy;
+    j.laid = v->laid;
+    j.tiles = j.p.tiles * p->n;
     j.partial = p->partial;
+    j.x = p->laid_x;
+    j.dy = p->laid_dy;
     int blocks = weight_blocks(j.p, p->n);
     p->parts = blocks * j.p.wz * j.p.wy * j.p.wx;
     p->rows = 16 * j.p.chunks;
     p->cols = 16 * j.p.groups;
     return cuda_start(three_weight_multiply, dim3(blocks, j.p.chunks * divide_up(j.p.groups, j.p.wn)),
-                      WEIGHT_THREADS, three_shared(j.p, 1), v->context->stream, j);
+                      WEIGHT_THREADS, three_weight_shared(j.p), p->stream, j);
 }
 
 size_t three_weight_bytes(const struct conv *v)

@@ -249,6 +249,13 @@ static void gpu_conv_backward(struct conv *v, const struct conv_grad *dy, const 
         keep(g, g->d->conv_backward(conv_of(v)->conv, dy, x, dx, add, dweight, dbias, sums), "conv_backward");
 }
 
+static void gpu_catch_up(struct device *dev, int but)
+{
+    struct gpu *g = gpu_of(dev);
+    if (!dev->error.code)
+        keep(g, g->d->catch_up(g->c, but), "catch_up");
+}
+
 /* ---- heads ----------------------------------------------------------------------------------- */
 
 static int gpu_heads_fit(const struct device *dev, const struct heads *h)
@@ -357,6 +364,7 @@ static const struct device_ops gpu_ops = {
     .conv_update = gpu_conv_update,
     .conv_forward = gpu_conv_forward,
     .conv_backward = gpu_conv_backward,
+    .catch_up = gpu_catch_up,
     .heads_fit = gpu_heads_fit,
     .heads_forward = gpu_heads_forward,
     .heads_backward = gpu_heads_backward,

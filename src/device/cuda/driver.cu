@@ -30,23 +30,38 @@ static int driver_count(int *out)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-int cuda_reserve(struct cuda_context *c, size_t bytes)
+static int grow(void **scratch, size_t *has, size_t bytes)
 {
-    if (bytes <= c->scratch_bytes)
+    if (bytes <= *has)
         return cudaSuccess;
-    int code = cudaFree(c->scratch); /* waits for those who use it */
-    c->scratch = NULL;
-    c->scratch_bytes = 0;
+    int code = cudaFree(*scratch); /* waits for those who use it */
+    *scratch = NULL;
+    *has = 0;
     if (code)
         return code;
-    code = cudaMalloc(&c->scratch, bytes);
+    code = cudaMalloc(scratch, bytes);
     if (code) {
         (void)cudaGetLastError();
-        c->scratch = NULL;
+        *scratch = NULL;
         return code;
     }
-    c->scratch_bytes = bytes;
+    *has = bytes;
     return cudaSuccess;
+}
+
+int cuda_reserve(struct cuda_context *c, size_t bytes)
+{
+    return grow(&c->scratch, &c->scratch_bytes, bytes);
+}
+
+int cuda_reserve_beside(struct cuda_context *c, size_t bytes)
+{
+    return grow(&c->beside_scratch, &c->beside_bytes, bytes);
+}
+
+int cuda_reserve_ring(struct cuda_context *c, size_t bytes)
+{
+    return grow(&c->ring, &c->ring_bytes, bytes);
 }
 
 static int driver_alloc(struct cuda_context *c, void **out, size_t bytes)
@@ -150,11 +165,16 @@ static void driver_close(struct cuda_context *c)
     }
     if (c->ahead)
         cudaStreamDestroy(c->ahead);
-    if (c->arrived)
-        cudaEventDestroy(c->arrived);
-    if (c->left)
-        cudaEventDestroy(c->left);
+    if (c->beside)
+        cudaStreamDestroy(c->beside);
+    cudaEvent_t events[3 + CUDA_BESIDE] = {c->arrived, c->left, c->forked};
+    memcpy(events + 3, c->done, sizeof c->done);
+    for (cudaEvent_t e : events)
+        if (e)
+            cudaEventDestroy(e);
     cudaFree(c->scratch);
+    cudaFree(c->beside_scratch);
+    cudaFree(c->ring);
     cudaFreeHost(c->landing);
     free(c);
 }
@@ -180,14 +200,22 @@ static int learn_facts(struct cuda_facts *f, int index)
     return cudaSuccess;
 }
 
+/* What is made beside has the lowest priority: whatever waits for nothing else goes first. */
 static int make_streams(struct cuda_context *c)
 {
-    int code = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    cudaEvent_t *events[3 + CUDA_BESIDE] = {&c->arrived, &c->left, &c->forked};
+    int low = 0, high = 0, code = cudaDeviceGetStreamPriorityRange(&low, &high);
+    for (int i = 0; i < CUDA_BESIDE; i++)
+        events[3 + i] = &c->done[i];
+    if (!code)
+        code = cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, high);
+    if (!code)
+        code = cudaStreamCreateWithPriority(&c->beside, cudaStreamNonBlocking, low);
     if (!code)
         code = cudaStreamCreateWithFlags(&c->ahead, cudaStreamNonBlocking);
-    if (!code)
-        code = cudaEventCreateWithFlags(&c->arrived, cudaEventDisableTiming);
-    return code ? code : cudaEventCreateWithFlags(&c->left, cudaEventDisableTiming);
+    for (int i = 0; !code && i < 3 + CUDA_BESIDE; i++)
+        code = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
+    return code;
 }
 
 static int driver_open(struct cuda_context **out, int index, enum precision precision,
@@ -225,7 +253,7 @@ static const struct cuda_driver table = {
     driver_text, driver_count, driver_open, driver_close,
     driver_alloc, driver_free, driver_upload, cuda_fetch, driver_copy, driver_zero, driver_sync,
     driver_upload_ahead, driver_arrive,
-    cuda_conv_new, cuda_conv_free, cuda_conv_pack, cuda_conv_forward, cuda_conv_backward,
+    cuda_conv_new, cuda_conv_free, cuda_conv_pack, cuda_conv_forward, cuda_conv_backward, cuda_catch_up,
     cuda_heads_forward, cuda_heads_backward,
     cuda_norm_sums, cuda_grad_join, cuda_contrast, cuda_map, cuda_sum, cuda_reduce,
 };

@@ -5,8 +5,9 @@
  *        +--> libfalx_cuda.so        *.cu, built where nvcc is found, opened at run time
  *        +--> a fake of the tests    the same calls on the processor, failing when told to
  *
- * Every call that works on the GPU is put into the context's one stream and returns at once; download,
- * reduce and sync wait. upload_ahead has a stream of its own, and arrive() makes one wait for the other.
+ * Every call that works on the GPU is put into the context's main stream and returns at once; download,
+ * reduce and sync wait. upload_ahead has a stream of its own, and arrive() makes one wait for the other;
+ * weight gradients have one, too, and catch_up() makes the main stream wait for it.
  * All return 0 or a CUDA error code; text() names it. Memory and tensors are those of the GPU
  * unless a name ends in _host. What is computed is said in device.h, conv.h, heads.h, norm.h, contrast.h,
  * kernels.h; sums are made in an order that depends on shapes alone, so two runs give the same bits.
@@ -19,7 +20,7 @@
 #include "device/heads.h"
 #include "device/norm.h"
 
-enum { CUDA_DRIVER_VERSION = 5 }; /* of this table; the library and the program must agree */
+enum { CUDA_DRIVER_VERSION = 6 }; /* of this table; the library and the program must agree */
 
 struct cuda_facts {
     char name[96];
@@ -29,7 +30,7 @@ struct cuda_facts {
     size_t total, available;  /* bytes */
 };
 
-struct cuda_context; /* one GPU, one stream */
+struct cuda_context; /* one GPU and its streams */
 
 struct cuda_driver {
     int version; /* CUDA_DRIVER_VERSION */
@@ -57,6 +58,7 @@ struct cuda_driver {
     int (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                          const struct tensor *dx, int add, float *dweight, float *dbias,
                          const struct conv_sums *sums);
+    int (*catch_up)(struct cuda_context *c, int but);
     int (*heads_forward)(struct cuda_context *c, const struct heads *h); /* both NULL: never at once */
     int (*heads_backward)(struct cuda_context *c, const struct heads *h);
 

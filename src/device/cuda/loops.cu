@@ -11,7 +11,7 @@
 #include "device/isa/loops.h"
 #include "device/kernels.h"
 
-enum { SOME_SUMS = 1024, MOST_BLOCKS = 1024, MOST_BLOCKS_MANY = 256, SHORT_BLOCKS = 64 };
+enum { SOME_SUMS = 1024, MOST_BLOCKS = 1024, MOST_BLOCKS_MANY = 256, SHORT_BLOCKS = 64, AT_ONCE = 8 };
 
 #define MAP_CLASSES_(name, classes)                                                                \
     case KERNEL_##name:                                                                            \
@@ -60,8 +60,19 @@ static __global__ void last_sums(double *sums, const double *partial, int n_sums
     double sum = 0;
     if (s >= n_sums) /* whole warps */
         return;
-    for (int b = lane; b < blocks; b += 32)
-        sum += partial[(int64_t)s * blocks + b];
+    const double *of = partial + (int64_t)s * blocks;
+    int b = lane;
+    for (; b + 32 * (AT_ONCE - 1) < blocks; b += 32 * AT_ONCE) {
+        double some[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            some[i] = of[b + 32 * i];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            sum += some[i];
+    }
+    for (; b < blocks; b += 32)
+        sum += of[b];
     for (int apart = 16; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
     if (lane == 0)

@@ -16,6 +16,9 @@
  *
  *     a[0] = A(g, q)    a[1] = A(g+8, q)    a[2] = A(g, q+4)    a[3] = A(g+8, q+4)
  *     b0 = B(q, g)      b1 = B(q+4, g)      d as above
+ *
+ * word_copy brings 16 bytes from memory to shared memory without waiting; copies_end closes a group of them,
+ * and copies_wait<N> waits for all groups of this thread but the last N.
  */
 #ifndef FALX_CUDA_MMA_CUH
 #define FALX_CUDA_MMA_CUH
@@ -84,6 +87,21 @@ __device__ __forceinline__ uint4 f32_four(const float v[4])
 {
     return make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
                       __float_as_uint(v[3]));
+}
+
+__device__ __forceinline__ void word_copy(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void copies_end(void)
+{
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+template <int N> __device__ __forceinline__ void copies_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
 /* base + index * bytes, in one instruction. */

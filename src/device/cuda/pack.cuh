@@ -39,11 +39,11 @@ __host__ __device__ inline int step_number(const struct step_side &s, int chunk,
     return offset < s.length;
 }
 
-__host__ __device__ inline float pack_three(const struct pack_job &j, int64_t word, int e)
+__host__ __device__ inline float pack_three(const struct pack_job &j, int word, int e)
 {
     int k_all = j.backward ? j.c_out : j.c_in, n_all = j.backward ? j.c_in : j.c_out;
-    int groups = divide_up(n_all, 16), lane = (int)(word % 32), order = (int)(word / 32 % 27);
-    int group = (int)(word / (32 * 27) % groups), chunk = (int)(word / (32 * 27) / groups);
+    int groups = divide_up(n_all, 16), lane = word % 32, order = word / 32 % 27;
+    int group = word / (32 * 27) % groups, chunk = word / (32 * 27) / groups;
     int g = lane / 4, q = lane % 4, tile = e / 4;
     int k = 16 * chunk + 2 * q + e % 2 + e / 2 % 2 * 8, n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
     int tap = order % 9 * 3 + order / 9; /* (x, z, y) -> (z, y, x) */
@@ -53,31 +53,31 @@ __host__ __device__ inline float pack_three(const struct pack_job &j, int64_t wo
                       : j.from[((int64_t)tap * j.c_in + k) * j.c_out + n];
 }
 
-__host__ __device__ inline float pack_first(const struct pack_job &j, int64_t word, int e)
+__host__ __device__ inline float pack_first(const struct pack_job &j, int word, int e)
 {
-    int lane = (int)(word % 32), plane = (int)(word / 32 % 3), group = (int)(word / 96);
+    int lane = word % 32, plane = word / 32 % 3, group = word / 96;
     int g = lane / 4, q = lane % 4, tile = e / 4, n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
     int y = q / 2 + e / 2 % 2 * 2, x = q % 2 * 2 + e % 2;
     return y < 3 && x < 3 && n < j.c_out ? j.from[(int64_t)(plane * 9 + y * 3 + x) * j.c_out + n] : 0.0f;
 }
 
-__host__ __device__ inline float pack_one(const struct pack_job &j, int64_t word, int e)
+__host__ __device__ inline float pack_one(const struct pack_job &j, int word, int e)
 {
     int k_all = j.backward ? j.c_out : j.c_in, n_all = j.backward ? j.c_in : j.c_out;
-    int groups = divide_up(n_all, 16), lane = (int)(word % 32), group = (int)(word / 32 % groups);
-    int g = lane / 4, tile = e / 4, k = 16 * (int)(word / 32 / groups) + lane % 4 * 4 + e % 4;
+    int groups = divide_up(n_all, 16), lane = word % 32, group = word / 32 % groups;
+    int g = lane / 4, tile = e / 4, k = 16 * (word / 32 / groups) + lane % 4 * 4 + e % 4;
     int n = 16 * group + 4 * (g / 2) + 2 * tile + g % 2;
     if (k >= k_all || n >= n_all)
         return 0.0f;
     return j.backward ? j.from[(int64_t)n * j.c_out + k] : j.from[(int64_t)k * j.c_out + n];
 }
 
-__host__ __device__ inline float pack_step(const struct pack_job &j, int64_t word, int e)
+__host__ __device__ inline float pack_step(const struct pack_job &j, int word, int e)
 {
     int to_fine = j.up != j.backward, fine_c = j.up ? j.c_out : j.c_in, coarse_c = j.up ? j.c_in : j.c_out;
     struct step_sides s = step_sides_of(to_fine, to_fine ? coarse_c : fine_c, to_fine ? fine_c : coarse_c);
-    int lane = (int)(word % 32), tile = (int)(word / 32 % 4), chunk = (int)(word / 128 % s.from.chunks);
-    int group = (int)(word / 128 / s.from.chunks), g = lane / 4, q = lane % 4;
+    int lane = word % 32, tile = word / 32 % 4, chunk = word / 128 % s.from.chunks;
+    int group = word / 128 / s.from.chunks, g = lane / 4, q = lane % 4;
     int from_tap, from_c, to_tap, to_c;
     int inside = step_number(s.from, chunk, 8 * q + e, &from_tap, &from_c);
     inside &= step_number(s.to, group, 8 * (g / 2) + 2 * tile + g % 2, &to_tap, &to_c);
@@ -104,16 +104,16 @@ __host__ __device__ inline struct f32_columns f32_columns_of(int taps, int to_fi
     return w;
 }
 
-__host__ __device__ inline float pack_f32(const struct pack_job &j, int64_t word, int e)
+__host__ __device__ inline float pack_f32(const struct pack_job &j, int word, int e)
 {
     int k_all = j.backward ? j.c_out : j.c_in, n_all = j.backward ? j.c_in : j.c_out;
     int to_fine = j.backward != j.up;
     struct f32_columns w = f32_columns_of(j.taps, to_fine, n_all);
     int fine_c = j.up ? j.c_out : j.c_in, coarse_c = j.up ? j.c_in : j.c_out;
-    int at = (int)(word % (32 * w.tiles)), lane = at % 32, g = lane / 4, cores = j.kind == PACK_TF32;
-    int64_t rest = word / (32 * w.tiles);
-    int tap = (int)(rest % w.taps), group = (int)(rest / w.taps % w.groups);
-    int k = 16 * (int)(rest / w.taps / w.groups), n = 8 * w.tiles * (group % w.groups_each);
+    int at = word % (32 * w.tiles), lane = at % 32, g = lane / 4, cores = j.kind == PACK_TF32;
+    int rest = word / (32 * w.tiles);
+    int tap = rest % w.taps, group = rest / w.taps % w.groups;
+    int k = 16 * (rest / w.taps / w.groups), n = 8 * w.tiles * (group % w.groups_each);
     k += cores ? 4 * e + lane % 4 : at / (2 * w.tiles);
     n += cores ? 2 * w.tiles * (g / 2) + 2 * (at / 32) + g % 2 : 4 * (at % (2 * w.tiles)) + e;
     if (k >= k_all || n >= n_all)
@@ -125,10 +125,9 @@ __host__ __device__ inline float pack_f32(const struct pack_job &j, int64_t word
     return j.from[((int64_t)tap * fine_c + (to_fine ? n : k)) * coarse_c + (to_fine ? k : n)];
 }
 
-__host__ __device__ inline float pack_value(const struct pack_job &j, int64_t word, int e)
+__host__ __device__ inline float pack_bf16(const struct pack_job &j, int word, int e)
 {
-    return j.kind >= PACK_F32 ? pack_f32(j, word, e)
-           : j.kind == PACK_THREE ? pack_three(j, word, e)
+    return j.kind == PACK_THREE ? pack_three(j, word, e)
            : j.kind == PACK_FIRST ? pack_first(j, word, e)
            : j.kind == PACK_ONE ? pack_one(j, word, e) : pack_step(j, word, e);
 }

@@ -5,8 +5,8 @@
  *
  * A lane adds up its channels in float over all rows of its block; moments are taken from the lane's first
  * value, which is near enough to the mean. A block adds its lanes in double and leaves one part per channel;
- * the block that finishes last adds the parts, in order. So no second kernel is needed, and whichever block
- * is last, the bits are the same.
+ * the block that finishes last adds the parts, in order, and makes the tables of batch norm of them. So no
+ * second kernel is needed, and whichever block is last, the bits are the same.
  *
  * Blocks work on one item each, for the tables of the formulas and the sums of NORM belong to items. NORM
  * reads whole words only: bf16, c a multiple of 8, everything aligned.
@@ -16,6 +16,7 @@
 
 #include "device/cuda/read.cuh"
 #include "device/cuda/store.cuh"
+#include "device/kernels_norm.h"
 
 enum tally_kind { TALLY_NONE, TALLY_MOMENTS, TALLY_NORM };
 
@@ -30,6 +31,9 @@ struct tally {
     unsigned *counters;                /* zero before and after */
     int items, regions;                /* regions of an item */
     double count;                      /* MOMENTS: values of a channel */
+    int then;                          /* 1: what is made of the results */
+    struct k_norm_tables tables;       /* MOMENTS */
+    struct k_norm_grads grads;         /* NORM */
 };
 
 /* What a lane knows of its channels. It waits in shared memory: registers are for products. */
@@ -205,6 +209,19 @@ __device__ __forceinline__ void tally_join(const struct tally &t, const struct t
     }
 }
 
+/* By the last block: what is made of the results of its channels. Not inlined: registers are for products. */
+static __device__ __noinline__ void tally_then(const struct tally &t, const struct tally_block &k, int threads)
+{
+    int end = k.first + k.groups * k.distinct;
+    __syncthreads();
+    for (int i = k.first + threadIdx.x; i < (end < t.of.c ? end : t.of.c); i += threads) {
+        if (t.kind == TALLY_MOMENTS)
+            k_norm_tables_range(&t.tables, i, i + 1);
+        else
+            k_norm_grads_range(&t.grads, i, i + 1);
+    }
+}
+
 /* By all threads of a block, when it has written everything. */
 template <int WARPS, int W>
 __device__ __forceinline__ void tally_finish(const struct tally &t, const struct lane_tally<W> *own,
@@ -240,8 +257,11 @@ __device__ __forceinline__ void tally_finish(const struct tally &t, const struct
         if (k.first + i < t.of.c)
             t.parts[((int64_t)(k.first + i) * t.items + k.item) * t.regions + k.region] = sum;
     }
-    if (last_block(k.counter, k.blocks))
-        tally_join(t, k, 32 * WARPS);
+    if (!last_block(k.counter, k.blocks))
+        return;
+    tally_join(t, k, 32 * WARPS);
+    if (t.then)
+        tally_then(t, k, 32 * WARPS);
 }
 
 #endif

@@ -15,7 +15,9 @@ enum {
 struct three_job {
     struct three_plan p;
     struct volume v;
-    struct reader from;
+    struct reader from;  /* of one channel; else */
+    struct laid laid;
+    struct laid_operand operand;
     struct target to;
     struct tally tally;
     const uint4 *weights;
@@ -59,6 +61,48 @@ __device__ __forceinline__ int pattern_word(const struct three_plan &p, const st
 {
     struct corner v = pattern_voxel(p, row);
     return (warp.z + v.z) * b.plane + (warp.y + v.y) * b.line + warp.x + v.x;
+}
+
+/* ---- copying ------------------------------------------------------------------------------------------- */
+
+/* Lines of a box, in words: from the tile's first in a laid block of 8 channels, and in half of the box. */
+struct __align__(8) line {
+    int from, to;
+};
+
+__host__ __device__ __forceinline__ int box_lines(const struct box &b)
+{
+    return b.z * b.y;
+}
+
+/* Those of a box that begins `first` words behind its tile: the same for every tile. */
+__device__ __forceinline__ void list_lines(struct line *list, const struct box &b, const struct laid &v,
+                                           int first, int threads)
+{
+    for (int i = threadIdx.x; i < box_lines(b); i += threads) {
+        int z = divide(i, b.by_y), y = i - z * b.y;
+        struct line l = {first + (z * v.h + y) * v.w, z * b.plane + y * b.line};
+        list[i] = l;
+    }
+}
+
+/* Sends 16 channels of a box on their way; `from` is the tile's first word. */
+__device__ __forceinline__ void copy_box(uint32_t to, const struct line *list, const struct box &b,
+                                         const uint4 *from, int words, int threads)
+{
+#pragma unroll 2
+    for (int i = threadIdx.x; i < b.count; i += threads) {
+        int row = divide(i, b.by_x), x = i - row * b.x;
+        struct line l = list[row];
+        word_copy(to + 16 * (l.to + x), from + l.from + x);
+        word_copy(to + 16 * (l.to + x + b.half), from + l.from + x + words);
+    }
+}
+
+/* The first word of a tile in block 0 of 8 channels. */
+__device__ __forceinline__ int tile_word(const struct laid &v, const struct corner &at)
+{
+    return (at.z * v.h + at.y) * v.w + at.x;
 }
 
 /* ---- results ------------------------------------------------------------------------------------------- */
