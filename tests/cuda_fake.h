@@ -177,6 +177,12 @@ static int fake_copy(struct cuda_context *c, void *to, const void *from, size_t 
     FAKE_CALL(memmove(to, from, bytes));
 }
 
+static size_t fake_own_bytes(const struct cuda_context *c)
+{
+    (void)c;
+    return 0;
+}
+
 static int fake_zero(struct cuda_context *c, void *memory, size_t bytes)
 {
     (void)c;
@@ -309,6 +315,7 @@ static const struct cuda_driver fake_driver = {
     .close = fake_close,
     .alloc = fake_alloc,
     .free = fake_free,
+    .own_bytes = fake_own_bytes,
     .upload = fake_copy,
     .download = fake_copy,
     .copy = fake_copy,

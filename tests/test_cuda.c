@@ -148,11 +148,11 @@ static void test_memory(void **state)
     dev = open_fake(PRECISION_F32);
     for (int i = 0; i < 200; i++)
         assert_non_null(block[i] = dev->ops->alloc(dev, (size_t)i + 1));
-    assert_int_equal(cuda_bytes(dev), 200 * 201 / 2);
+    assert_int_equal(dev->bytes, 200 * 201 / 2);
     for (int i = 0; i < 200; i++)
         dev->ops->free(dev, block[(i * 37) % 200]);
     dev->ops->free(dev, NULL);
-    assert_true(cuda_bytes(dev) == 0 && fake.blocks == 0);
+    assert_true(dev->bytes == 0 && fake.blocks == 0);
     float *a = dev->ops->alloc(dev, sizeof there), *b = dev->ops->alloc(dev, sizeof there);
     dev->ops->download(dev, back, a, sizeof back);
     for (int i = 0; i < 1000; i++) {
@@ -294,7 +294,7 @@ static void every_call_fails(int code, const char *id)
         int failed = device_check(dev, &e) < 0;
         if (failed && strcmp(e.id, id) != 0 && !(code == FAKE_MEMORY && strcmp(e.id, "G03") == 0))
             test_fail("call %d: %s [%s]", (int)n, e.text, e.id);
-        assert_true(fake.after == 0 && cuda_bytes(dev) == 0);
+        assert_true(fake.after == 0 && dev->bytes == 0);
         assert_true(code == FAKE_HANG && failed ? fake.blocks > 0 || n == 1 : fake.blocks == 0);
         device_close(dev);
         assert_int_equal(fake.closed, code != FAKE_HANG || !failed);
@@ -403,7 +403,7 @@ static void test_trainings(void **state)
         fake_reset();
         dev = open_fake(PRECISION_F32);
         assert_true(train_on(dev, name) == want);
-        assert_true(cuda_bytes(dev) == 0 && fake.blocks == 0);
+        assert_true(dev->bytes == 0 && fake.blocks == 0);
         device_close(dev);
     }
 }

@@ -460,13 +460,15 @@ static size_t model_bytes(const struct model *m)
     return (size_t)floats * sizeof(float) + (m->net ? net_bytes(m->net) : 0);
 }
 
-/* Plans every phase for real and counts: memory that is not touched costs nothing. */
+/* Plans every phase for real and counts: memory that is not touched costs nothing. A device that counts its
+ * memory itself knows better. */
 int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,
                  int classes, struct error *e)
 {
     const struct case_store store = {.channels = channels, .n_classes = classes};
     const struct train_options o = {.settings = s, .store = &store, .dev = dev};
     struct trainer *t = mem_alloc(e, 1, sizeof *t);
+    size_t before = dev->bytes;
     int result = -1;
     *out = 0;
     if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)) || trainer_begin(t, &o, e) < 0)
@@ -479,6 +481,7 @@ int train_memory(size_t *out, const struct settings *s, struct device *dev, int 
             sum += t->models[i].name[0] ? model_bytes(&t->models[i]) : 0;
         for (int k = 0; k < 2 && t->own->staged[k].image.data; k++)
             sum += (size_t)tensor_count(&t->image) * sizeof(float) + (size_t)tensor_count(&t->label);
+        sum = dev->bytes > before ? dev->bytes - before : sum;
         *out = sum > *out ? sum : *out;
         batches_end(t);
     }

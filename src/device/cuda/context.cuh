@@ -38,9 +38,14 @@ struct cuda_context {
     size_t ring_bytes, ring_at;
     void *scratch, *beside_scratch;
     size_t scratch_bytes, beside_bytes;
+    size_t own_bytes;            /* of all that, and of what convolutions keep */
     void *landing; /* CUDA_LANDING bytes of pinned host memory, where small results arrive; NULL: refused */
 };
 enum { CUDA_LANDING = 1 << 16 };
+
+/* Memory of the context's own, counted: 0, or a CUDA error code. */
+int cuda_own(struct cuda_context *c, void **out, size_t bytes);
+void cuda_disown(struct cuda_context *c, void *memory, size_t bytes); /* NULL is fine */
 
 /* Makes scratch at least this large: 0, or a CUDA error code. What was in it is lost. */
 int cuda_reserve(struct cuda_context *c, size_t bytes);

@@ -101,11 +101,23 @@ static void set_up(struct conv *v, struct cuda_context *c, const struct conv_sha
     v->tally_counters = 1 + divide_up(s->c_in > s->c_out ? s->c_in : s->c_out, 16);
 }
 
-static int make_counters(struct conv *v)
+static size_t counters_bytes(const struct conv *v)
 {
     int splits = v->bf16 && v->s.kind == CONV_3 ? three_counters(v) : 0;
-    size_t bytes = sizeof *v->counters * (size_t)(v->tally_counters + splits);
-    int e = cudaMalloc((void **)&v->counters, bytes);
+    return sizeof *v->counters * (size_t)(v->tally_counters + splits);
+}
+
+static size_t kept_bytes(const struct conv *v)
+{
+    if (!is_laid(v) || !v->s.training || v->s.c_in == 1)
+        return 0;
+    return laid_bytes(v->laid, v->s.n, v->forward.chunks);
+}
+
+static int make_counters(struct conv *v)
+{
+    size_t bytes = counters_bytes(v);
+    int e = cuda_own(v->context, (void **)&v->counters, bytes);
     return e ? e : cudaMemsetAsync(v->counters, 0, bytes, v->context->stream);
 }
 
@@ -121,14 +133,14 @@ int cuda_conv_new(struct cuda_context *c, struct conv **out, const struct conv_s
         e = cuda_reserve_beside(c, weight_bytes(v));
     if (!e)
         e = cuda_reserve_ring(c, ring_bytes(v, s->n) * 3 / 2);
-    if (!e && is_laid(v) && s->training && s->c_in > 1)
-        e = cudaMalloc((void **)&v->kept, laid_bytes(v->laid, s->n, v->forward.chunks));
+    if (!e && kept_bytes(v) > 0)
+        e = cuda_own(c, (void **)&v->kept, kept_bytes(v));
     if (!e)
         e = make_counters(v);
     for (int backward = 0; !e && backward < 1 + s->input_grad; backward++) {
         size_t bytes = packed_bytes(v, backward);
         if (bytes > 0)
-            e = cudaMalloc(&v->packed[backward], bytes);
+            e = cuda_own(c, &v->packed[backward], bytes);
     }
     if (e) {
         cuda_conv_free(v);
@@ -142,10 +154,10 @@ void cuda_conv_free(struct conv *v)
 {
     if (!v)
         return;
-    cudaFree(v->packed[0]);
-    cudaFree(v->packed[1]);
-    cudaFree(v->counters);
-    cudaFree(v->kept);
+    for (int backward = 0; backward < 2; backward++)
+        cuda_disown(v->context, v->packed[backward], packed_bytes(v, backward));
+    cuda_disown(v->context, v->counters, counters_bytes(v));
+    cuda_disown(v->context, v->kept, kept_bytes(v));
     free(v);
 }
 

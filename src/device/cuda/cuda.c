@@ -81,6 +81,13 @@ static int keep(struct gpu *g, int code, const char *where)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+static void count(struct gpu *g)
+{
+    struct device *d = &g->base;
+    d->bytes = g->bytes + g->d->own_bytes(g->c);
+    d->peak_bytes = d->bytes > d->peak_bytes ? d->bytes : d->peak_bytes;
+}
+
 static int remember(struct gpu *g, void *memory, size_t bytes)
 {
     if (g->n_blocks == g->room) {
@@ -93,7 +100,7 @@ static int remember(struct gpu *g, void *memory, size_t bytes)
     }
     g->blocks[g->n_blocks++] = (struct block){memory, bytes};
     g->bytes += bytes;
-    g->base.peak_bytes = g->bytes > g->base.peak_bytes ? g->bytes : g->base.peak_bytes;
+    count(g);
     return 0;
 }
 
@@ -102,6 +109,7 @@ static void forget(struct gpu *g, const void *memory)
     for (int i = g->n_blocks - 1; i >= 0; i--)
         if (g->blocks[i].memory == memory) {
             g->bytes -= g->blocks[i].bytes;
+            count(g);
             g->blocks[i] = g->blocks[--g->n_blocks];
             return;
         }
@@ -188,11 +196,6 @@ static void gpu_sync(struct device *dev)
         keep(g, g->d->sync(g->c), "sync");
 }
 
-size_t cuda_bytes(const struct device *dev)
-{
-    return gpu_of_const(dev)->bytes;
-}
-
 /* ---- convolutions ---------------------------------------------------------------------------- */
 
 static struct conv *gpu_conv_new(struct device *dev, const struct conv_shape *s)
@@ -206,6 +209,7 @@ static struct conv *gpu_conv_new(struct device *dev, const struct conv_shape *s)
         mem_free(v);
         return NULL;
     }
+    count(g);
     return (struct conv *)(void *)v;
 }
 
@@ -214,8 +218,10 @@ static void gpu_conv_free(struct conv *v)
     if (!v)
         return;
     struct gpu_conv *own = conv_of(v);
-    if (!own->gpu->hung)
+    if (!own->gpu->hung) {
         own->gpu->d->conv_free(own->conv);
+        count(own->gpu);
+    }
     mem_free(own);
 }
 

@@ -23,7 +23,4 @@ int cuda_open(struct device **out, const struct device_options *o, struct error 
 int cuda_open_driver(struct device **out, const struct cuda_driver *d, const struct device_options *o,
                      struct error *e);
 
-/* Bytes that the device's users hold on the GPU now. */
-size_t cuda_bytes(const struct device *dev);
-
 #endif

@@ -30,38 +30,55 @@ static int driver_count(int *out)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static int grow(void **scratch, size_t *has, size_t bytes)
+int cuda_own(struct cuda_context *c, void **out, size_t bytes)
+{
+    int code = cudaMalloc(out, bytes);
+    if (code) {
+        (void)cudaGetLastError(); /* told by the result; the next launch is not to blame */
+        *out = NULL;
+        return code;
+    }
+    c->own_bytes += bytes;
+    return cudaSuccess;
+}
+
+void cuda_disown(struct cuda_context *c, void *memory, size_t bytes)
+{
+    if (!memory)
+        return;
+    cudaFree(memory); /* waits for those who use it */
+    c->own_bytes -= bytes;
+}
+
+static size_t driver_own_bytes(const struct cuda_context *c)
+{
+    return c->own_bytes;
+}
+
+static int grow(struct cuda_context *c, void **scratch, size_t *has, size_t bytes)
 {
     if (bytes <= *has)
         return cudaSuccess;
-    int code = cudaFree(*scratch); /* waits for those who use it */
-    *scratch = NULL;
+    cuda_disown(c, *scratch, *has);
     *has = 0;
-    if (code)
-        return code;
-    code = cudaMalloc(scratch, bytes);
-    if (code) {
-        (void)cudaGetLastError();
-        *scratch = NULL;
-        return code;
-    }
-    *has = bytes;
-    return cudaSuccess;
+    int code = cuda_own(c, scratch, bytes);
+    *has = code ? 0 : bytes;
+    return code;
 }
 
 int cuda_reserve(struct cuda_context *c, size_t bytes)
 {
-    return grow(&c->scratch, &c->scratch_bytes, bytes);
+    return grow(c, &c->scratch, &c->scratch_bytes, bytes);
 }
 
 int cuda_reserve_beside(struct cuda_context *c, size_t bytes)
 {
-    return grow(&c->beside_scratch, &c->beside_bytes, bytes);
+    return grow(c, &c->beside_scratch, &c->beside_bytes, bytes);
 }
 
 int cuda_reserve_ring(struct cuda_context *c, size_t bytes)
 {
-    return grow(&c->ring, &c->ring_bytes, bytes);
+    return grow(c, &c->ring, &c->ring_bytes, bytes);
 }
 
 static int driver_alloc(struct cuda_context *c, void **out, size_t bytes)
@@ -251,8 +268,8 @@ static int driver_open(struct cuda_context **out, int index, enum precision prec
 static const struct cuda_driver table = {
     CUDA_DRIVER_VERSION, KERNELS_FORM,
     driver_text, driver_count, driver_open, driver_close,
-    driver_alloc, driver_free, driver_upload, cuda_fetch, driver_copy, driver_zero, driver_sync,
-    driver_upload_ahead, driver_arrive,
+    driver_alloc, driver_free, driver_own_bytes,
+    driver_upload, cuda_fetch, driver_copy, driver_zero, driver_sync, driver_upload_ahead, driver_arrive,
     cuda_conv_new, cuda_conv_free, cuda_conv_pack, cuda_conv_forward, cuda_conv_backward, cuda_catch_up,
     cuda_heads_forward, cuda_heads_backward,
     cuda_norm_sums, cuda_grad_join, cuda_contrast, cuda_map, cuda_sum, cuda_reduce,

@@ -20,7 +20,7 @@
 #include "device/heads.h"
 #include "device/norm.h"
 
-enum { CUDA_DRIVER_VERSION = 6 }; /* of this table; the library and the program must agree */
+enum { CUDA_DRIVER_VERSION = 7 }; /* of this table; the library and the program must agree */
 
 struct cuda_facts {
     char name[96];
@@ -42,6 +42,7 @@ struct cuda_driver {
 
     int (*alloc)(struct cuda_context *c, void **out, size_t bytes); /* zeroed, aligned to 256 */
     int (*free)(struct cuda_context *c, void *memory);
+    size_t (*own_bytes)(const struct cuda_context *c); /* scratch, and what convolutions keep */
     int (*upload)(struct cuda_context *c, void *to, const void *from_host, size_t bytes);
     int (*download)(struct cuda_context *c, void *to_host, const void *from, size_t bytes);
     int (*copy)(struct cuda_context *c, void *to, const void *from, size_t bytes);
