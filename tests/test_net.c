@@ -397,6 +397,36 @@ static void test_untouched(void **state)
     device_close(dev);
 }
 
+/* A network inside of another, on its parameters, gives the same. */
+static void check_inner(struct bench *b, const struct net_definition *def, const struct net_shape *s,
+                        const char *output)
+{
+    struct error e = {0};
+    struct net *inner = NULL;
+    assert_ok(net_new(&inner, b->params, def, s, &e), e);
+    net_forward(b->net, &b->image, &eval_pass);
+    net_forward(inner, &b->image, &eval_pass);
+    struct tensor x = net_value(b->net, output), y = net_value(inner, output);
+    assert_memory_equal(x.data, y.data, (size_t)tensor_count(&x) * sizeof(float));
+    net_free(inner);
+}
+
+static void test_mask_alone(void **state)
+{
+    struct net_definition def = {aua_define, 1, 3, 4, 2, NET_DROPOUT_BOTH, 1}, mask = def;
+    struct net_shape s = {2, 16, 16, 32, NET_TRAINING, 0};
+    struct device *dev = open_device(PRECISION_F32, 2);
+    struct bench b;
+    (void)state;
+    bench_open(&b, dev, &def, &s);
+    train_forward(&b); /* running statistics of its own */
+    mask.define = aua_mask_define;
+    s.use = NET_FORWARD_ONLY;
+    check_inner(&b, &mask, &s, "mean");
+    bench_close(&b);
+    device_close(dev);
+}
+
 /* What several outputs send back is the sum of what each sends alone, to the bits of rounding; one alone
  * leaves the other decoders alone; and the V-Net inside is a V-Net. */
 static void test_branches(void **state)
@@ -405,8 +435,6 @@ static void test_branches(void **state)
     struct net_definition def = {mcnet_plus_define, 1, 2, 2, 0, NET_DROPOUT_BOTH, 0}, plain = def;
     struct net_shape s = {2, 16, 16, 32, NET_TRAINING, 0};
     struct device *dev = open_device(PRECISION_F32, 2);
-    struct net *vnet = NULL;
-    struct error e = {0};
     struct bench b;
     (void)state;
     bench_open(&b, dev, &def, &s);
@@ -432,12 +460,7 @@ static void test_branches(void **state)
     for (int64_t i = 0; i < n; i++)
         assert_true(fabs(sum[i] - (double)all[i]) < 1e-5 * norm);
     plain.define = vnet_define;
-    assert_ok(net_new(&vnet, b.params, &plain, &s, &e), e);
-    net_forward(b.net, &b.image, &eval_pass);
-    net_forward(vnet, &b.image, &eval_pass);
-    struct tensor x = net_value(b.net, "logits"), y = net_value(vnet, "logits");
-    assert_memory_equal(x.data, y.data, (size_t)tensor_count(&x) * sizeof(float));
-    net_free(vnet);
+    check_inner(&b, &plain, &s, "logits");
     free(sum);
     free(all);
     bench_close(&b);
@@ -646,6 +669,7 @@ int main(void)
         cmocka_unit_test(test_no_variance), cmocka_unit_test(test_fewer_items),
         cmocka_unit_test(test_plans_agree), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_mask_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

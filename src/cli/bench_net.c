@@ -4,6 +4,7 @@
  *     train.f32.64     seconds of forward, CE + Dice, backward and SGD on 2 patches of 64^3
  *     window.bf16.96   seconds of one inference window of 96^3
  *     window.bf16.la   of 112x112x80, eight at once
+ *     window.aua.f32.64   of AUA's network: its mask alone
  */
 #include <string.h>
 
@@ -22,6 +23,12 @@ int bench_patch_wanted(char name[48], const struct config *c, const char *group,
     snprintf(name, 48, "%s.%s.%s", group, kind, p->name);
     return strcmp(p->name, "la") == 0 ? bench_named(c, name) : bench_wanted(c, name);
 }
+
+struct bench_group {
+    const char *name;
+    void (*define)(struct builder *b, const struct net_definition *self);
+    enum net_use use;
+};
 
 struct net_bench {
     struct device *dev;
@@ -79,20 +86,21 @@ out:
 }
 
 static int bench_open(struct net_bench *b, const struct config *c, enum precision precision, int n,
-                      const int dims[3], enum net_use use, struct error *e)
+                      const int dims[3], const struct bench_group *g, struct error *e)
 {
     static const struct optim_options sgd = {.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4};
     struct device_options o = {.name = c->device, .precision = precision, .threads = (int)c->threads};
-    struct net_definition def = {.define = vnet_define, .channels = 1, .classes = 2, .filters = 16};
-    struct net_shape shape = {.n = n, .d = dims[0], .h = dims[1], .w = dims[2], .use = use};
+    struct net_definition def = {.define = g->define, .channels = 1, .classes = 2, .filters = 16};
+    struct net_shape shape = {.n = n, .d = dims[0], .h = dims[1], .w = dims[2], .use = g->use};
+    int trains = g->use == NET_TRAINING;
     memset(b, 0, sizeof *b);
     if (device_open(&b->dev, &o, e) < 0 ||
-        params_new(&b->params, b->dev, &def, use == NET_TRAINING ? PARAMS_WITH_GRAD : PARAMS_NO_GRAD, e) < 0)
+        params_new(&b->params, b->dev, &def, trains ? PARAMS_WITH_GRAD : PARAMS_NO_GRAD, e) < 0)
         return -1;
     params_init(b->params, 1337, 0);
     if (net_new(&b->net, b->params, &def, &shape, e) < 0 || make_batch(b, n, dims, e) < 0)
         return -1;
-    if (use != NET_TRAINING)
+    if (!trains)
         return 0;
     struct loss_options losses = {.classes = 2, .dice_share = 0.5};
     if (loss_scratch_new(&b->scratch, b->dev, &losses, e) < 0)
@@ -130,20 +138,19 @@ static int items_of(const struct bench_patch *p, int trains)
     return trains ? 2 : strcmp(p->name, "la") == 0 ? 8 : 1;
 }
 
-static int bench_sizes(const struct bench_teller *t, const char *group, enum precision precision,
+static int bench_sizes(const struct bench_teller *t, const struct bench_group *g, enum precision precision,
                        struct error *e)
 {
-    int trains = strcmp(group, "train") == 0, result = 0;
+    int trains = g->use == NET_TRAINING, result = 0;
     for (int i = 0; i < BENCH_PATCHES && result == 0; i++) {
         const struct bench_patch *p = &bench_patches[i];
         int n = items_of(p, trains);
         struct net_bench b;
         char name[48];
         double seconds;
-        if (!bench_patch_wanted(name, t->config, group, precision_name(precision), p))
+        if (!bench_patch_wanted(name, t->config, g->name, precision_name(precision), p))
             continue;
-        result = bench_open(&b, t->config, precision, n, p->dims,
-                            trains ? NET_TRAINING : NET_FORWARD_ONLY, e);
+        result = bench_open(&b, t->config, precision, n, p->dims, g, e);
         if (result == 0)
             result = bench_median(&seconds, trains ? train_once : window_once, &b, e);
         if (result == 0)
@@ -167,13 +174,15 @@ static int has_precision(const struct config *c, int precision)
 
 int bench_networks(const struct bench_teller *t, struct error *e)
 {
-    static const char *const groups[] = {"train", "window"};
-    for (int g = 0; g < 2; g++)
+    static const struct bench_group groups[] = {{"train", vnet_define, NET_TRAINING},
+                                                {"window", vnet_define, NET_FORWARD_ONLY},
+                                                {"window.aua", aua_mask_define, NET_FORWARD_ONLY}};
+    for (int g = 0; g < 3; g++)
         for (int p = PRECISION_F32; p <= PRECISION_TF32; p++) {
             if (!has_precision(t->config, p) ||
                 (t->config->precision != PRECISION_AUTO && t->config->precision != p))
                 continue;
-            if (bench_sizes(t, groups[g], (enum precision)p, e) < 0 ||
+            if (bench_sizes(t, &groups[g], (enum precision)p, e) < 0 ||
                 (g == 0 && bench_layers(t, (enum precision)p, e) < 0))
                 return -1;
         }

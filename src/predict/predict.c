@@ -143,6 +143,8 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
     p->o = *o;
     choose_defaults(&p->o, dev);
     p->model[0] = *mask;
+    if (mask->def.define == aua_define)
+        p->model[0].def.define = aua_mask_define;
     if (uncertainty)
         p->model[1] = *uncertainty;
     p->channels = mask->def.channels;
