@@ -615,6 +615,44 @@ static void check_bits(struct cuda_context *c)
     tear_down(&s[1]);
 }
 
+/* Two layers at once give what they give one after the other. */
+static void check_pair(struct cuda_context *c, int c_in, int middle, int c_out)
+{
+    struct both x = make(VALUE_BF16, 3, 5, 7, 9, c_in, -2, 2), scale = floats(3 * c_in, -1, 1);
+    struct both shift = floats(3 * c_in, -1, 1), between = make(VALUE_BF16, 3, 5, 7, 9, middle, 0, 0);
+    struct both one = make(VALUE_F32, 3, 5, 7, 9, c_out, 0, 0);
+    struct both both = make(VALUE_F32, 3, 5, 7, 9, c_out, 1, 1);
+    struct both w[2] = {floats(c_in * middle, -1, 1), floats(middle * c_out, -1, 1)};
+    struct both bias[2] = {floats(middle, -1, 1), floats(c_out, -1, 1)};
+    struct conv_shape shape[2] = {{CONV_1, 3, 5, 7, 9, c_in, middle, VALUE_BF16, VALUE_BF16, 0, 0},
+                                  {CONV_1, 3, 5, 7, 9, middle, c_out, VALUE_BF16, VALUE_F32, 0, 0}};
+    struct conv_in from = {1, {{x.t, data_of(&scale), data_of(&shift), 1}}};
+    struct conv_in next = {1, {{between.t, NULL, NULL, 1}}};
+    struct conv *v[2];
+    int made = 0;
+    for (int i = 0; i < 2; i++) {
+        must(cuda_conv_new(c, &v[i], &shape[i]), "conv_new");
+        struct conv_weight list = {v[i], data_of(&w[i])};
+        must(cuda_conv_pack(c, &list, 1), "conv_pack");
+    }
+    must(cuda_conv_forward(v[0], &from, data_of(&bias[0]), &between.t, NULL), "conv_forward");
+    must(cuda_conv_forward(v[1], &next, data_of(&bias[1]), &one.t, NULL), "conv_forward");
+    must(cuda_conv_pair(v[0], &from, data_of(&bias[0]), v[1], data_of(&bias[1]), &both.t, &made),
+         "conv_pair");
+    must(cudaDeviceSynchronize(), "running");
+    down(&one);
+    down(&both);
+    int right = made == (c->precision == PRECISION_BF16) && (!made || one.host == both.host);
+    printf("%s a pair %d -> %d -> %d%s\n", right ? "PASS" : "FAIL", c_in, middle, c_out,
+           made ? "" : ", not made");
+    failures += !right;
+    struct both *all[] = {&x, &scale, &shift, &between, &one, &both, &w[0], &w[1], &bias[0], &bias[1]};
+    for (struct both *b : all)
+        cudaFree(b->t.data);
+    cuda_conv_free(v[0]);
+    cuda_conv_free(v[1]);
+}
+
 static void check_all(struct cuda_context *c, int each)
 {
     for (const struct one &o : cases)
@@ -625,6 +663,9 @@ static void check_all(struct cuda_context *c, int each)
             check(c, &o);
         }
     check_bits(c);
+    check_pair(c, 16, 16, 2);
+    check_pair(c, 16, 16, 14);
+    check_pair(c, 5, 7, 3);
 }
 
 int main(int n, char **arg)

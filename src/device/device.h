@@ -80,6 +80,10 @@ struct device_ops {
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                           const struct tensor *dx, int add, float *dweight, float *dbias,
                           const struct conv_sums *sums);
+    /* A CONV_1, and a second one of max(., 0) of what it gives, which is stored nowhere: 1, or 0 if these two
+     * cannot be made so, which depends on their shapes alone. NULL: none can. */
+    int (*conv_pair)(struct conv *v, const struct conv_in *x, const float *bias, struct conv *then,
+                     const float *then_bias, const struct tensor *y);
     /* What is asked for after this waits for all weight gradients that are made beside (conv.h: CONV_BESIDE)
      * but the last so many. NULL: nothing is made beside. */
     void (*catch_up)(struct device *dev, int but);

@@ -1,4 +1,6 @@
-/* heads.c - the last layers of a network, where they are heads of one output that the device runs at once. */
+/* heads.c - the last layers of a network, where the device can run some at once: heads of one output, or two
+ * that follow each other.
+ */
 #include "device/heads.h"
 #include "net/net_int.h"
 
@@ -41,6 +43,23 @@ void heads_find(struct net *n)
     struct heads h = heads_of(n);
     if (!n->dev->ops->heads_fit || !n->dev->ops->heads_fit(n->dev, &h))
         n->n_heads = 0;
+}
+
+/* The last two layers, if the second is all that reads the first, as max(., 0), and no gradient is wanted. */
+void pair_find(struct net *n)
+{
+    const struct graph *g = &n->graph;
+    int last = g->n_layers - 1;
+    n->pair = -1;
+    if (last < 1 || n->shape.use != NET_FORWARD_ONLY || !n->dev->ops->conv_pair)
+        return;
+    const struct layer *a = &g->layers[last - 1], *b = &g->layers[last];
+    const struct value *v = &g->values[b->input];
+    int plain = a->is == LAYER_CONV && b->is == LAYER_CONV && a->kind == CONV_1 && b->kind == CONV_1 &&
+                !a->norm && !b->norm && a->output < 0;
+    if (plain && v->kind == FROM_LAYER && v->layer == last - 1 && net_source(n, last - 1).relu &&
+        !n->run[last - 1].scale && n->run[last].wide < 0)
+        n->pair = last - 1;
 }
 
 void heads_forward(struct net *n)

@@ -161,6 +161,16 @@ static void forward_layer(struct net *n, int i, const struct net_pass *pass)
             .out = wide_tensor(n, i, n->run[i].wide).data);
 }
 
+/* 1 if the device made both layers at once. */
+static int forward_pair(struct net *n, int i)
+{
+    const struct layer *l = n->graph.layers;
+    struct conv_in in = input_of(n, i);
+    struct tensor y = net_layer_tensor(n, i + 1);
+    return n->dev->ops->conv_pair(n->run[i].conv, &in, net_param(n, l[i].bias), n->run[i + 1].conv,
+                                  net_param(n, l[i + 1].bias), &y);
+}
+
 void net_forward(struct net *n, const struct tensor *image, const struct net_pass *pass)
 {
     if (n->dev->error.code != ERR_NONE)
@@ -168,6 +178,8 @@ void net_forward(struct net *n, const struct tensor *image, const struct net_pas
     begin_pass(n, image, pass);
     pack_weights(n);
     for (int i = 0; i < n->graph.n_layers; i++) {
+        if (i == n->pair && forward_pair(n, i))
+            break;
         if (n->n_heads == 0 || i != n->first_head) {
             forward_layer(n, i, pass);
             continue;

@@ -312,6 +312,7 @@ static int build(struct net *n, struct error *e)
         if (n->graph.layers[i].is == LAYER_CONV && make_conv(n, i, e) < 0)
             return -1;
     heads_find(n);
+    pair_find(n);
     return 0;
 }
 

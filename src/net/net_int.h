@@ -133,6 +133,7 @@ struct net {
     size_t table_bytes;
     struct conv_weight weights[NET_LAYERS];
     struct packing packing;       /* of them */
+    int pair;                     /* a layer that may be run with the one after it, the last; -1: none */
     int first_head, n_heads;      /* layers that are run at once (heads.h); n_heads 0: none */
 
     /* the pass at hand */
@@ -171,6 +172,7 @@ void resize_backward(struct net *n, int layer, const struct tensor *g, const str
  * possible this time, since a gradient is missing, or at few voxels, or there is one already at what they
  * read. */
 void heads_find(struct net *n);
+void pair_find(struct net *n);
 void heads_forward(struct net *n);
 int heads_backward(struct net *n);
 

@@ -65,6 +65,8 @@ int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                        const struct tensor *dx, int add, float *dweight, float *dbias,
                        const struct conv_sums *sums);
+int cuda_conv_pair(struct conv *v, const struct conv_in *x, const float *bias, struct conv *then,
+                   const float *then_bias, const struct tensor *y, int *made);
 int cuda_catch_up(struct cuda_context *c, int but);
 int cuda_heads_forward(struct cuda_context *c, const struct heads *h);
 int cuda_heads_backward(struct cuda_context *c, const struct heads *h);

@@ -403,6 +403,25 @@ int cuda_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
     return e || !stats->then ? e : cuda_map(v->context, KERNEL_norm_tables, stats->then, y->c);
 }
 
+int cuda_conv_pair(struct conv *v, const struct conv_in *x, const float *bias, struct conv *then,
+                   const float *then_bias, const struct tensor *y, int *made)
+{
+    const struct conv_shape *a = &v->s, *b = &then->s;
+    struct conv_pass first = {}, second = {};
+    *made = v->bf16 && a->kind == CONV_1 && b->kind == CONV_1 && a->c_in <= 16 && a->c_out <= 16 &&
+            b->c_out <= 16;
+    if (!*made)
+        return 0;
+    first.v = v;
+    first.n = y->n;
+    first.from = input_reader(x);
+    first.to.c = a->c_out;
+    first.to.bias = bias;
+    second.v = then;
+    second.to = target_of(y, then_bias, 0);
+    return one_pair(&first, &second);
+}
+
 static int run_dx(struct conv *v, const struct reader &dy, const struct laid_operand &laid,
                   const struct conv_in *x, const struct tensor *dx, int add, const struct conv_sums *sums)
 {

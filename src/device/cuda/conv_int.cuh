@@ -148,6 +148,7 @@ int step_weight(struct weight_pass *p);
 
 size_t one_bytes(const struct conv *v);
 int one_pass(struct conv_pass *p);
+int one_pair(const struct conv_pass *first, const struct conv_pass *second);
 size_t one_weight_bytes(const struct conv *v);
 int one_weight(struct weight_pass *p);
 

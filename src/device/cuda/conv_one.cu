@@ -191,6 +191,55 @@ __global__ void __launch_bounds__(THREADS, 2) one_multiply(const __grid_constant
     tally_finish<WARPS>(j.tally, tally, k);
 }
 
+/* What would be stored, as the next product wants it. */
+__device__ __forceinline__ void pair_rows(uint2 (&x)[EACH], const float (&acc)[EACH / 2][2][4],
+                                          const float (&bias)[4])
+{
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        float v[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            v[k] = larger(acc[i / 2][k / 2][i % 2 * 2 + k % 2] + bias[k], 0.0f);
+        x[i] = make_uint2(bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3]));
+    }
+}
+
+struct pair_job {
+    struct one_job first;  /* of its target only bias and channels count */
+    const uint4 *weights;
+    struct target to;
+};
+
+/* A lane's columns of the first are its channels for the second. */
+__global__ void __launch_bounds__(THREADS, 2) one_multiply_pair(const __grid_constant__ struct pair_job j)
+{
+    int lane = threadIdx.x % 32, item = blockIdx.z, channel = lane % 4 * 4;
+    uint4 w1 = __ldg(j.first.weights + lane), w2 = __ldg(j.weights + lane);
+    float bias[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        bias[k] = channel + k < j.first.to.c ? __ldg(j.first.to.bias + channel + k) : 0.0f;
+    for (int tile = blockIdx.x * WARPS + threadIdx.x / 32; tile < j.first.tiles; tile += gridDim.x * WARPS) {
+        int voxel[EACH];
+        uint2 x[EACH];
+        struct fours<EACH> f;
+        float acc[EACH / 2][2][4] = {}, next[EACH / 2][2][4] = {}, v[EACH][4];
+        lane_voxels(voxel, j.first.voxels, item, tile);
+        load_fours(f, j.first.from, voxel, channel);
+        open_fours(x, f, j.first.from, item, voxel, channel);
+        multiply_four(acc, x, w1);
+        pair_rows(x, acc, bias);
+        multiply_four(next, x, w2);
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                v[i][k] = next[i / 2][k / 2][i % 2 * 2 + k % 2];
+        put_rows(j.to, voxel, channel, v);
+    }
+}
+
 /* Blocks along the tiles, if `others` share the GPU with them. */
 static int one_blocks(int tiles, int others)
 {
@@ -215,6 +264,21 @@ int one_pass(struct conv_pass *p)
     int blocks = one_blocks(j.tiles, p->n);
     j.tally = tally_ready(p, 0, blocks);
     return cuda_start(one_multiply, dim3(blocks, 1, p->n), THREADS, 0, v->context->stream, j);
+}
+
+int one_pair(const struct conv_pass *first, const struct conv_pass *second)
+{
+    struct conv *v = first->v;
+    struct pair_job j = {};
+    j.first.voxels = (int)volume_item(v->in);
+    j.first.tiles = divide_up(j.first.voxels, 8 * EACH);
+    j.first.from = first->from;
+    j.first.to = first->to;
+    j.first.weights = (const uint4 *)v->packed[0];
+    j.weights = (const uint4 *)second->v->packed[0];
+    j.to = second->to;
+    return cuda_start(one_multiply_pair, dim3(one_blocks(j.first.tiles, first->n), 1, first->n), THREADS, 0,
+                      v->context->stream, j);
 }
 
 /* ---- weight -------------------------------------------------------------------------------------------- */

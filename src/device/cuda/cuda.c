@@ -255,6 +255,17 @@ static void gpu_conv_backward(struct conv *v, const struct conv_grad *dy, const 
         keep(g, g->d->conv_backward(conv_of(v)->conv, dy, x, dx, add, dweight, dbias, sums), "conv_backward");
 }
 
+static int gpu_conv_pair(struct conv *v, const struct conv_in *x, const float *bias, struct conv *then,
+                         const float *then_bias, const struct tensor *y)
+{
+    struct gpu *g = conv_of(v)->gpu;
+    int made = 0;
+    if (!g->base.error.code && g->d->conv_pair)
+        keep(g, g->d->conv_pair(conv_of(v)->conv, x, bias, conv_of(then)->conv, then_bias, y, &made),
+             "conv_pair");
+    return made;
+}
+
 static void gpu_catch_up(struct device *dev, int but)
 {
     struct gpu *g = gpu_of(dev);
@@ -370,6 +381,7 @@ static const struct device_ops gpu_ops = {
     .conv_update = gpu_conv_update,
     .conv_forward = gpu_conv_forward,
     .conv_backward = gpu_conv_backward,
+    .conv_pair = gpu_conv_pair,
     .catch_up = gpu_catch_up,
     .heads_fit = gpu_heads_fit,
     .heads_forward = gpu_heads_forward,

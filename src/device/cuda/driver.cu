@@ -270,7 +270,8 @@ static const struct cuda_driver table = {
     driver_text, driver_count, driver_open, driver_close,
     driver_alloc, driver_free, driver_own_bytes,
     driver_upload, cuda_fetch, driver_copy, driver_zero, driver_sync, driver_upload_ahead, driver_arrive,
-    cuda_conv_new, cuda_conv_free, cuda_conv_pack, cuda_conv_forward, cuda_conv_backward, cuda_catch_up,
+    cuda_conv_new, cuda_conv_free, cuda_conv_pack, cuda_conv_forward, cuda_conv_backward, cuda_conv_pair,
+    cuda_catch_up,
     cuda_heads_forward, cuda_heads_backward,
     cuda_norm_sums, cuda_grad_join, cuda_contrast, cuda_map, cuda_sum, cuda_reduce,
 };

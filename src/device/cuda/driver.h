@@ -20,7 +20,7 @@
 #include "device/heads.h"
 #include "device/norm.h"
 
-enum { CUDA_DRIVER_VERSION = 7 }; /* of this table; the library and the program must agree */
+enum { CUDA_DRIVER_VERSION = 8 }; /* of this table; the library and the program must agree */
 
 struct cuda_facts {
     char name[96];
@@ -59,6 +59,8 @@ struct cuda_driver {
     int (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                          const struct tensor *dx, int add, float *dweight, float *dbias,
                          const struct conv_sums *sums);
+    int (*conv_pair)(struct conv *v, const struct conv_in *x, const float *bias, struct conv *then,
+                     const float *then_bias, const struct tensor *y, int *made); /* NULL: never */
     int (*catch_up)(struct cuda_context *c, int but);
     int (*heads_forward)(struct cuda_context *c, const struct heads *h); /* both NULL: never at once */
     int (*heads_backward)(struct cuda_context *c, const struct heads *h);
