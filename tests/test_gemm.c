@@ -347,7 +347,7 @@ static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s,
     assert_non_null(scratch);
     for (int64_t i = 0; i < m; i++)
         if (!counts(s, i))
-            memset((float *)p.y_in + i * s->n, 0, (size_t)s->n * sizeof(float));
+            memset((char *)p.y_in + i * s->n * ops->element_bytes, 0, (size_t)(s->n * ops->element_bytes));
     ops->pack(packed, p.b, p.ldb, p.rows, s, NULL);
     for (int i = 0; i < 2; i++) {
         const struct gemm_shape *shape = i ? s : &plain;
@@ -369,6 +369,15 @@ static void check_border(const struct gemm_ops *ops, const struct gemm_shape *s,
     problem_free(&p);
 }
 
+static void check_borders(const struct gemm_ops *ops, int line, int k, int n)
+{
+    int of_plane = 1 + line % 5, first = line % (of_plane + 2), lines = 2 * (of_plane + 2);
+    struct gemm_shape s = {9, k, n, line + 2, {line, of_plane, of_plane + 2, first}};
+    check_border(ops, &s, lines * s.pitch, 6000 + (uint64_t)line);
+    s.lines.first = 0;
+    check_border(ops, &s, (lines - 3) * s.pitch + line, 6100 + (uint64_t)line);
+}
+
 /* Lines of every length in planes of a few, from any line of a plane on, whole and cut off at the end. */
 static void test_borders(void **state)
 {
@@ -376,15 +385,11 @@ static void test_borders(void **state)
     (void)state;
     for (size_t l = 0; l < sizeof level_names / sizeof *level_names; l++) {
         const struct isa_ops *level = isa_level(level_names[l]);
-        if (!level || !level->f32->by_lines)
-            continue;
-        for (int line = 1; line <= 19; line++) {
-            int of_plane = 1 + line % 4, first = line % (of_plane + 2), lines = 2 * (of_plane + 2);
-            struct gemm_shape s = {9, 12, columns[line % 4], line + 2, {line, of_plane, of_plane + 2, first}};
-            check_border(level->f32, &s, lines * s.pitch, 6000 + (uint64_t)line);
-            s.lines.first = 0;
-            check_border(level->f32, &s, (lines - 3) * s.pitch + line, 6100 + (uint64_t)line);
-        }
+        for (int line = 1; level && level->f32->by_lines && line <= 19; line++)
+            check_borders(level->f32, line, 12, columns[line % 4]);
+        for (int line = 16; level && level->bf16 && line <= 96; line += level->bf16->by_lines)
+            for (int c = 16; c <= 64; c *= 2)
+                check_borders(level->bf16, line, 3 * c, columns[line / 16 % 4]);
     }
 }
 

@@ -62,7 +62,7 @@ static enum form form_3(const struct conv *v, int c)
 {
     if (c <= FEW_CHANNELS)
         return FORM_ALL;
-    int nine = v->gemm->by_lines ? TINY_LINE : SHORT_LINE;
+    int nine = v->gemm->by_lines == 1 ? TINY_LINE : SHORT_LINE;
     return v->w <= nine || (c == NARROW && v->element == 2) ? FORM_NINE : FORM_PADDED;
 }
 
@@ -99,7 +99,9 @@ void conv_offsets(int64_t *offset, const struct side *a, const struct block *b)
 struct gemm_lines conv_lines(const struct conv *v, const struct side *a, const struct block *b)
 {
     struct gemm_lines all = {0}, lines = {.line = (int)b->len, .of_plane = b->rows, .plane = b->rows + 2};
-    return v->gemm->by_lines && a->form == FORM_PADDED && conv_grid(a, b).row <= v->chunk ? lines : all;
+    if (v->gemm->by_lines == 0 || b->len % v->gemm->by_lines || a->form != FORM_PADDED)
+        return all;
+    return conv_grid(a, b).row <= v->chunk ? lines : all;
 }
 
 /* ---- cutting ------------------------------------------------------------------------------------- */

@@ -61,8 +61,9 @@ enum gemm_put {
 struct gemm_ops {
     const char *name;              /* "avx512 f32", "amx bf16", "portable f32" */
     int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
-    int by_lines;                  /* 1: where gemm_shape has lines, forward leaves C of what does not count
-                                      as it is (or makes it), and weights passes it over: Y is zero there */
+    int by_lines;                  /* not 0: where gemm_shape has lines of a multiple of so many positions,
+                                      forward leaves C of what does not count as it is (or makes it), and
+                                      weights may pass it over: Y is zero there */
 
     /* Size of B once packed, bytes, and the packing from float, to an address aligned to 64. Row r = s*k + k
      * of B is at b + r*ldb; rows from `rows` on do not exist and are zero. pack_turned gives the same bytes

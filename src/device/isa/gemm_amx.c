@@ -11,6 +11,9 @@
  *     line 0    0    1  ..  p-1            order   0, p, 2p, 3p ...
  *     line 1    p   p+1 .. 2p-1                    1, p+1, 2p+1 ...
  *
+ * Where lines are whole tiles long, tiles keep to them, and nothing is multiplied for the border between
+ * lines and planes: a fifth of all at 16 x 16 positions, an eighth at 32 x 32.
+ *
  * Sums are in float, in an order that follows from the shapes alone: a row of C has the same bits
  * whatever rows are made beside it (rows of 16 channels: as long as even rows stay even).
  */
@@ -159,7 +162,39 @@ struct product {
     int64_t ldc;
     int64_t pitch; /* tiles from line to line, at least 1 */
     int halves;    /* 1, 2: rows are every second one of 32 bytes, the even or the odd ones */
+    int64_t line_tiles, line_rows, first; /* tiles of a line and rows from line to line; row 0 begins this
+                                             line of a plane. No tiles: they do not keep to lines */
 };
+
+/* Lines that count, of those before line i of a plane; i may be planes later. */
+static int64_t lines_before(const struct gemm_lines *l, int64_t i)
+{
+    int64_t rest = i % l->plane;
+
+    return i / l->plane * l->of_plane + (rest < l->of_plane ? rest : l->of_plane);
+}
+
+static int64_t count_tiles(const struct product *p)
+{
+    const struct gemm_lines *l = &p->s->lines;
+
+    if (!p->line_tiles)
+        return (p->m + TILE_ROWS - 1) / TILE_ROWS;
+    int64_t lines = (p->m + p->line_rows - 1) / p->line_rows;
+    return (lines_before(l, p->first + lines) - lines_before(l, p->first)) * p->line_tiles;
+}
+
+/* The row that tile t begins with. */
+static int64_t tile_row(const struct product *p, int64_t t)
+{
+    const struct gemm_lines *l = &p->s->lines;
+
+    if (!p->line_tiles)
+        return t * TILE_ROWS;
+    int64_t line = lines_before(l, p->first) + t / p->line_tiles;
+    line = line / l->of_plane * l->plane + line % l->of_plane - p->first;
+    return line * p->line_rows + t % p->line_tiles * TILE_ROWS;
+}
 
 /* Rows that do not fill a tile are computed together with those before them, into `spare`, whose
  * last rows then go to C. */
@@ -169,7 +204,7 @@ struct spare {
 
 static struct row_tile row_tile_at(const struct product *p, int64_t t, int j, struct spare *spare)
 {
-    int64_t m = t * TILE_ROWS;
+    int64_t m = tile_row(p, t);
 
     if (m + TILE_ROWS <= p->m || p->m < TILE_ROWS)
         return (struct row_tile){ p->a + m * p->lda, p->c + m * p->ldc + j, p->ldc * 4 };
@@ -179,7 +214,7 @@ static struct row_tile row_tile_at(const struct product *p, int64_t t, int j, st
 
 static void spare_to_c(const struct product *p, const struct spare *spare, int j, int cols)
 {
-    int64_t rest = p->m > TILE_ROWS ? p->m % TILE_ROWS : 0;
+    int64_t rest = p->m > TILE_ROWS && !p->line_tiles ? p->m % TILE_ROWS : 0;
 
     for (int64_t i = 0; i < rest; i++)
         memcpy(p->c + (p->m - rest + i) * p->ldc + j,
@@ -202,7 +237,7 @@ static void chunk_start(struct chunk *k, const struct product *p, int first, int
 /* One chunk with all rows: tiles down the lines. */
 static void chunk_run(struct chunk *k, const struct product *p, int pair, int j, struct spare *spare)
 {
-    int64_t tiles = (p->m + TILE_ROWS - 1) / TILE_ROWS, done = 0;
+    int64_t tiles = count_tiles(p), done = 0;
     int most = pair ? 2 : 4, n = 0;
     struct row_tile r[4];
 
@@ -260,6 +295,7 @@ static void forward_half(struct product p, int halves)
     p.m = (p.m + 2 - halves) / 2;
     p.ldc *= 2;
     p.lda *= 2;
+    p.line_rows /= 2;
     p.halves = halves;
     if (p.m > 0)
         forward_rows(&p);
@@ -275,20 +311,39 @@ static int takes_halves(const struct gemm_shape *s, int64_t lda, const int64_t *
     return halves;
 }
 
+/* How tiles of `height` rows go by: along lines or down them, and whether they keep to lines. */
+static void plan_tiles(struct product *p, int64_t m_count, int height)
+{
+    const struct gemm_shape *s = p->s;
+    int64_t rest = s->pitch ? m_count % s->pitch : 0;
+    int far = 9 * s->pitch * p->lda * 2 > NEAR_BYTES;
+
+    p->pitch = far ? (s->pitch + height / 2) / height : 1;
+    p->pitch = p->pitch > 1 ? p->pitch : 1;
+    if (s->lines.line == 0 || s->lines.line % height || s->pitch % (height / TILE_ROWS) ||
+        (rest > 0 && rest < s->lines.line))
+        return;
+    p->line_tiles = s->lines.line / height;
+    p->line_rows = s->pitch;
+    p->pitch = far ? p->line_tiles : 1;
+}
+
 static void forward(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,
                     const void *packed, const struct gemm_shape *s, int64_t m_count)
 {
     int64_t panels = m_count * lda * 2 / PANEL_BYTES + 1;
     int64_t each = up_to((m_count + panels - 1) / panels, 4 * TILE_ROWS);
-    int halves = takes_halves(s, lda, offset), height = halves ? 2 * TILE_ROWS : TILE_ROWS;
+    int halves = takes_halves(s, lda, offset);
     struct product p = { .s = s, .offset = offset, .packed = packed, .lda = lda, .ldc = ldc };
 
-    p.pitch = 9 * s->pitch * lda * 2 > NEAR_BYTES ? (s->pitch + height / 2) / height : 1;
-    p.pitch = p.pitch > 1 ? p.pitch : 1;
+    plan_tiles(&p, m_count, halves ? 2 * TILE_ROWS : TILE_ROWS);
+    if (p.line_tiles)
+        each = up_to(each, 2 * s->pitch);
     for (int64_t m = 0; m < m_count; m += each) {
         p.a = (const uint16_t *)a + m * lda;
         p.c = c + m * ldc;
         p.m = m_count - m < each ? m_count - m : each;
+        p.first = p.line_tiles ? s->lines.first + m / s->pitch : 0;
         if (halves) {
             forward_half(p, 1);
             forward_half(p, 2);
@@ -325,6 +380,7 @@ extern const struct gemm_ops ISA(gemm_amx_ops);
 const struct gemm_ops ISA(gemm_amx_ops) = {
     .name = "amx bf16",
     .element_bytes = 2,
+    .by_lines = TILE_ROWS,
     .pack_bytes = ISA(gemm_amx_pack_bytes),
     .pack = ISA(gemm_amx_pack),
     .pack_turned = ISA(gemm_amx_pack_turned),
