@@ -135,23 +135,32 @@ int64_t conv_fine_voxel(const struct conv *v, const struct place *at, const stru
 
 /* ---- filling A --------------------------------------------------------------------------------------- */
 
-/* Lines with their border, from line (plane, row) of the block on. */
-static void fill_padded(const struct conv *v, char *to, const struct operand *o, const struct block *b,
-                        int plane, int planes, int row, int rows)
+/* Planes with the border before and, as far as there is room for it, behind each line: `rows` lines each,
+ * from the one above the block on, `row` positions apart. Returns where they end. */
+static char *fill_padded(const struct conv *v, char *to, const struct operand *o, const struct block *b,
+                         int plane, int planes, int64_t row, int64_t rows)
 {
-    size_t edge = (size_t)o->c * v->element, line = edge * (size_t)(v->w + 2);
+    size_t edge = (size_t)o->c * v->element, line = edge * (size_t)row, end = edge * (size_t)(v->w + 1);
     struct place at;
     for (int p = plane; p < plane + planes; p++)
-        for (int r = row; r < row + rows; r++, to += line) {
+        for (int r = -1; r < rows - 1; r++, to += line) {
             if (!conv_locate(&at, v, b, p, r)) {
                 memset(to, 0, line);
                 continue;
             }
             memset(to, 0, edge);
             read_voxels(v, to + edge, o, at.item, at.voxel, v->w);
-            memset(to + line - edge, 0, edge);
+            memset(to + end, 0, line - end);
         }
-    memset(to, 0, 64); /* what expand() may read behind the last line */
+    return to;
+}
+
+/* The same to be expanded: with a border of its own for each line and plane. */
+static void fill_stage(const struct conv *v, char *to, const struct operand *o, const struct block *b,
+                       int plane, int planes)
+{
+    char *end = fill_padded(v, to, o, b, plane, planes, v->w + 2, b->rows + 2);
+    memset(end, 0, 64); /* what expand() may read behind the last line */
 }
 
 static void fill_nine(const struct conv *v, char *to, char *stage, const struct side *a,
@@ -163,7 +172,7 @@ static void fill_nine(const struct conv *v, char *to, char *stage, const struct 
     for (int p = plane; p <= b->planes; p++) {
         int there = conv_locate(&at, v, b, p, 0);
         if (there)
-            fill_padded(v, stage, o, b, p, 1, -1, b->rows + 2);
+            fill_stage(v, stage, o, b, p, 1);
         for (int r = 0; r < b->rows; r++, to += row * (size_t)v->w) {
             if (there)
                 v->rows->expand(to, row, stage + (size_t)r * line, step, offset, 3, 3 * step, v->w);
@@ -181,7 +190,7 @@ static void fill_all(const struct conv *v, char *to, char *stage, const struct s
     struct place at;
     for (size_t k = 0; k < 9; k++)
         offset[k] = k / 3 * plane + k % 3 * line;
-    fill_padded(v, stage, o, b, -1, b->planes + 2, -1, b->rows + 2);
+    fill_stage(v, stage, o, b, -1, b->planes + 2);
     for (int p = 0; p < b->planes; p++)
         for (int r = 0; r < b->rows; r++, to += row * (size_t)v->w) {
             if (!conv_locate(&at, v, b, p, r)) {
@@ -224,11 +233,13 @@ void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a
                const struct operand *o, const struct block *b, const struct block *before)
 {
     char *end = to + (size_t)(conv_positions(a, b) * a->ld) * v->element;
+    struct grid g = conv_grid(a, b);
     int plane;
     switch (a->form) {
     case FORM_PADDED:
         plane = keep_planes(v, &to, a, before, b);
-        fill_padded(v, to, o, b, plane, b->planes + 1 - plane, -1, b->rows + 2);
+        to = fill_padded(v, to, o, b, plane, b->planes + 1 - plane, g.row, g.plane / g.row);
+        memset(to, 0, (size_t)(end - to));
         break;
     case FORM_NINE:
         plane = keep_planes(v, &to, a, before, b);
@@ -261,8 +272,8 @@ const char *conv_line(const struct conv *v, const char *block, const struct side
 int conv_is_y(const struct conv *v, const struct block *b)
 {
     enum form form = v->data.a.form;
-    return form == FORM_FLAT ||
-           (form == v->weights.form && (form == FORM_NINE || (form == FORM_PADDED && b->rows == v->h)));
+    int same = form == v->weights.form && conv_grid(&v->data.a, b).row == conv_grid(&v->weights, b).row;
+    return form == FORM_FLAT || (same && (form == FORM_NINE || (form == FORM_PADDED && b->whole)));
 }
 
 void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const struct block *b,

@@ -13,6 +13,11 @@
  * The last three are CONV_3 (and its gradient). PADDED costs nothing to make but bf16 multiplies border
  * positions too, so short lines take NINE. The first layer, with a channel or two, takes ALL.
  *
+ * PADDED has little border: the zero behind a line is the one before the next, and where a block has all
+ * lines of its planes, the line of zeros below a plane is the one above the next:
+ *
+ *     0 0 0 0 | 0 a b c | 0 d e f | 0 0 0 0 | 0 g h i | ...         lines of 3 voxels, planes of 2 lines
+ *
  * Segments and their elements follow the taps of the kernel: row (tap, channel) of B and of D is row
  * (tap, channel) of the weight.
  *
@@ -59,6 +64,7 @@ struct product {
 
 struct block {
     int plane, planes, row, rows;
+    int whole;                   /* 1: all lines of its planes */
     int64_t x, len;
 };
 

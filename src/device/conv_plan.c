@@ -66,12 +66,19 @@ static enum form form_3(const struct conv *v, int c)
     return v->w <= nine || (c == NARROW && v->element == 2) ? FORM_NINE : FORM_PADDED;
 }
 
+/* Positions from line to line of PADDED. Rows of half a cache line are even in number: AMX products read
+ * two at once (gemm_amx.h). */
+static int64_t padded_row(const struct side *a, int64_t len)
+{
+    return a->c == LINE_ELEMENTS / 2 ? up_to((int)len + 1, 2) : len + 1;
+}
+
 struct grid conv_grid(const struct side *a, const struct block *b)
 {
     struct grid g = {.row = b->len, .plane = b->rows * b->len};
     if (a->form == FORM_PADDED) {
-        g.row = b->len + 2;
-        g.plane = (b->rows + 2) * g.row;
+        g.row = padded_row(a, b->len);
+        g.plane = (b->rows + (b->whole ? 1 : 2)) * g.row;
     }
     g.m = (b->planes - 1) * g.plane + (b->rows - 1) * g.row + b->len;
     return g;
@@ -81,7 +88,8 @@ int64_t conv_positions(const struct side *a, const struct block *b)
 {
     struct grid g = conv_grid(a, b);
     int halo = a->form == FORM_PADDED || a->form == FORM_NINE ? 2 : 0;
-    return (b->planes + halo) * g.plane;
+    int64_t last = a->form != FORM_PADDED ? 0 : b->whole ? g.row + 1 : 1; /* zeros that no other line has */
+    return (b->planes + halo) * g.plane + last;
 }
 
 void conv_offsets(int64_t *offset, const struct side *a, const struct block *b)
@@ -98,10 +106,12 @@ void conv_offsets(int64_t *offset, const struct side *a, const struct block *b)
 
 struct gemm_lines conv_lines(const struct conv *v, const struct side *a, const struct block *b)
 {
-    struct gemm_lines all = {0}, lines = {.line = (int)b->len, .of_plane = b->rows, .plane = b->rows + 2};
+    struct grid g = conv_grid(a, b);
+    struct gemm_lines all = {0}, lines = {.line = (int)b->len, .of_plane = b->rows};
     if (v->gemm->by_lines == 0 || b->len % v->gemm->by_lines || a->form != FORM_PADDED)
         return all;
-    return conv_grid(a, b).row <= v->chunk ? lines : all;
+    lines.plane = (int)(g.plane / g.row);
+    return g.row <= v->chunk ? lines : all;
 }
 
 /* ---- cutting ------------------------------------------------------------------------------------- */
@@ -133,7 +143,8 @@ static void cut_volume(struct cut *c, const struct conv *v, int backward)
     double best = 0;
     most = most > BLOCK_POSITIONS ? most : BLOCK_POSITIONS;
     for (int n_rows = 1; n_rows <= c->rows; n_rows++) {
-        struct block b = {.planes = 1, .rows = (c->rows + n_rows - 1) / n_rows, .len = c->len};
+        struct block b = {.planes = 1, .rows = (c->rows + n_rows - 1) / n_rows, .whole = n_rows == 1,
+                          .len = c->len};
         while (b.planes < c->planes && (b.planes + 1) * b.rows * b.len <= most) {
             b.planes++;
             if (block_bytes(v, &b, backward) > limit) {
@@ -143,7 +154,7 @@ static void cut_volume(struct cut *c, const struct conv *v, int backward)
         }
         if (n_rows < c->rows && (block_bytes(v, &b, backward) > limit || b.rows * b.len > most))
             continue;
-        double lines = v->forward.a.form == FORM_PADDED ? (b.rows + 2.0) / b.rows : 1;
+        double lines = v->forward.a.form == FORM_PADDED ? (b.rows + 2.0 - b.whole) / b.rows : 1;
         double halo = (b.planes + 2.0) / b.planes * (b.rows + 2) / b.rows;
         double cost = lines + 8.0 / v->s.c_out * halo;
         if (best == 0 || cost < best) {
@@ -189,7 +200,8 @@ struct block conv_block(const struct cut *c, int i)
 {
     int64_t plane = i % c->n_planes, x = i / c->n_planes % c->n_len, row = i / c->n_planes / c->n_len;
     struct block b = {.plane = (int)(c->planes * plane / c->n_planes),
-                      .row = (int)(c->rows * row / c->n_rows), .x = c->len * x / c->n_len};
+                      .row = (int)(c->rows * row / c->n_rows), .whole = c->n_rows == 1,
+                      .x = c->len * x / c->n_len};
     b.planes = (int)(c->planes * (plane + 1) / c->n_planes) - b.plane;
     b.rows = (int)(c->rows * (row + 1) / c->n_rows) - b.row;
     b.len = c->len * (x + 1) / c->n_len - b.x;
