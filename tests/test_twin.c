@@ -363,7 +363,7 @@ static void test_relations(void **state)
     double value, largest = 0, worst = 0;
     (void)state;
     for (int i = 0; i < ROWS * ROWS; i++)
-        kind[i] = i / ROWS == i % ROWS || i / ROWS == 7 ? 0 : (uint8_t)(i * 7 % 11 % 3);
+        kind[i] = (uint8_t)(i / ROWS == i % ROWS || i / ROWS == 7 ? 0 : i * 7 % 11 % 3);
     fill(&x, 79, 2.0f);
     double *rows = doubles(&x);
     assert_ok(loss_scratch_new(&s, dev, &o, &e), e);
