@@ -9,10 +9,9 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "test.h"
+#include "methods.h"
 #include "train/checkpoint.h"
 #include "train/loss.h"
-#include "train/train.h"
 
 #include "golden/aua.h"
 #include "golden/cct.h"
@@ -39,26 +38,6 @@ static const struct {
     TABLE(golden_runs_simcvd),
     TABLE(golden_runs_urpc),
 };
-
-static struct device *dev;
-
-static int open_device(void **state)
-{
-    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};
-    return test_folder_make(state) < 0 ? -1 : device_open(&dev, &o, NULL);
-}
-
-static int close_device(void **state)
-{
-    device_close(dev);
-    return test_folder_remove(state);
-}
-
-static void fresh_run(void)
-{
-    io_remove_tree("run");
-    assert_int_equal(io->mkdir("run", 0777), 0);
-}
 
 /* ---- the cases of golden runs ---------------------------------------------------------------- */
 

@@ -5,11 +5,10 @@
  * by, on cases it never saw. Stopping: a run that was interrupted ends in the same bytes.
  */
 #include "base/rng.h"
+#include "methods.h"
 #include "net/model_file.h"
-#include "test.h"
 #include "train/checkpoint.h"
 #include "train/loss.h"
-#include "train/train.h"
 
 #include "golden/aua.h"
 
@@ -18,26 +17,6 @@ enum { LEARN_STEPS = 2, JUDGED = 0 }; /* a step takes ten times as long: that it
 #else
 enum { LEARN_STEPS = 40, JUDGED = 1 };
 #endif
-
-static struct device *dev;
-
-static int open_device(void **state)
-{
-    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};
-    return test_folder_make(state) < 0 ? -1 : device_open(&dev, &o, NULL);
-}
-
-static int close_device(void **state)
-{
-    device_close(dev);
-    return test_folder_remove(state);
-}
-
-static void fresh_run(void)
-{
-    io_remove_tree("run");
-    assert_int_equal(io->mkdir("run", 0777), 0);
-}
 
 /* ---- learning ---------------------------------------------------------------------------------- */
 
