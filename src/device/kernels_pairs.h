@@ -63,6 +63,14 @@ KERNEL void k_pair_anchor_range(const struct k_pair_anchor *k, int64_t i0, int64
     }
 }
 
+/* dx += size * what is left of pull, a gradient by the unit u of x, behind the division by |x|. */
+KERNEL void k_pair_through(float *dx, const float *pull, const float *u, int dims, float size)
+{
+    float along = k_dot(pull, u, dims);
+    for (int d = 0; d < dims; d++)
+        dx[d] += size * (pull[d] - along * u[d]);
+}
+
 /* dx += weight * gradient by row x, whose unit is `own`: pull = sum_j exp(s - log_sum of the anchor) other(j)
  * - other(i), through the division by |x|. */
 struct k_pair_grad {
@@ -86,9 +94,7 @@ KERNEL void k_pair_grad_range(const struct k_pair_grad *k, int64_t i0, int64_t i
             for (int d = 0; d < dims; d++)
                 pull[d] += share * v[d];
         }
-        float along = k_dot(pull, u, dims), size = k->weight * k->scale / k->length[i];
-        for (int d = 0; d < dims; d++)
-            dx[d] += size * (pull[d] - along * u[d]);
+        k_pair_through(dx, pull, u, dims, k->weight * k->scale / k->length[i]);
     }
 }
 
@@ -164,9 +170,7 @@ KERNEL void k_relate_grad_range(const struct k_relate_grad *k, int64_t i0, int64
             for (int d = 0; d < dims; d++)
                 pull[d] += slope * v[d];
         }
-        float along = k_dot(pull, u, dims), size = k->weight * k->scale / k->length[i];
-        for (int d = 0; d < dims; d++)
-            dx[d] += size * (pull[d] - along * u[d]);
+        k_pair_through(dx, pull, u, dims, k->weight * k->scale / k->length[i]);
     }
 }
 

@@ -172,7 +172,7 @@ void resize_backward(struct net *n, int layer, const struct tensor *g, const str
  * possible this time, since a gradient is missing, or at few voxels, or there is one already at what they
  * read. */
 void heads_find(struct net *n);
-void pair_find(struct net *n);
+void pair_find(struct net *n); /* sets n->pair */
 void heads_forward(struct net *n);
 int heads_backward(struct net *n);
 
