@@ -36,6 +36,12 @@ done
 cp -r whole again
 "$falx" compare set -o again $tiny $plan || fail 'a finished plan'
 diff -r whole again >/dev/null || fail "a finished plan, started again: $(diff -rq whole again | head -3)"
+mkdir again/pictures/methods-LA && echo mine | tee again/figures/features.svg >again/pictures/methods-LA/notes.txt
+touch again/figures/dice-by-case-9.svg again/figures/.falx-1-1.tmp
+"$falx" compare set -o again $tiny $plan --tables || fail 'a folder with more in it'
+[ -s again/figures/features.svg ] && [ -s again/pictures/methods-LA/notes.txt ] || fail 'what is not ours was removed'
+rm -r again/figures/features.svg again/pictures/methods-LA
+diff -r whole again >/dev/null || fail "an earlier state is left: $(diff -rq whole again | head -3)"
 
 # ---- killed -----------------------------------------------------------------------------------------------------
 hit=0 code=137
@@ -53,6 +59,17 @@ while [ $code != 0 ]; do
 done
 same whole part
 [ -z "$(find part -name '.falx-*' -o -name running)" ] || fail "left behind: $(find part -name '.falx-*' -o -name running)"
+("$falx" compare set -o moved $tiny $plan >out 2>err; echo $? >code) & pid=$!
+while [ ! -e moved/runs ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done
+mv moved elsewhere
+wait $pid
+[ "$(cat code)" = 4 ] && grep -q '^falx: error: moved: the folder was removed or renamed .*\[P07\]' err ||
+    fail "a folder renamed under a plan: exit $(cat code), $(cat err)"
+[ ! -e moved/results.md ] && rm -rf moved || fail 'tables of half a plan'
+mv elsewhere moved && "$falx" compare set -o moved $tiny $plan || fail 'going on'
+same whole moved
+timeout 60 bash -c 'trap "" CHLD; exec "$@"' - "$falx" compare set -o childless $tiny --methods supervised --labels 2 \
+    --quiet || fail 'a parent that ignores SIGCHLD'
 
 # ---- a run that fails, and others that do not ---------------------------------------------------------------------
 "$falx" compare set -o failing $tiny --methods supervised,supervised:patch=1024:batch=64,mt --labels 2 --reference mt \
@@ -71,6 +88,9 @@ code=$?
 "$falx" compare set -o whole $tiny $plan --val 1 >out 2>err
 code=$?
 [ $code = 9 ] && grep -q 'made with val = none, the plan has 1' err || fail "other validation cases: exit $code, $(cat err)"
+"$falx" compare set -o whole $tiny $plan --label-map 7=1 >out 2>err
+code=$?
+[ $code = 9 ] && grep -q 'made with label_map = none, the plan has 7=1' err || fail "other labels: exit $code, $(cat err)"
 for i in 1 2; do
     "$falx" compare set -o machine$i $tiny $plan --part $i/2 --jobs 2 || fail "part $i"
     [ "$(find machine$i -name result.json | wc -l)" = 4 ] || fail "part $i did $(find machine$i -name result.json | wc -l)"
@@ -92,7 +112,37 @@ grep -q '^| supervised | 1/0 ' listed/results.md && grep -q '^| supervised | 2/0
 "$falx" compare set -o leak $tiny --methods supervised --labels 2 --test set >out 2>err
 code=$?
 [ $code = 3 ] && grep -q 'one of the cases to train on \[L09\]' err && [ ! -e leak ] || fail "trained cases: $code, $(cat err)"
+cp -r other torn && truncate -s 200 torn/labels/phantom_0002.nii.gz
+"$falx" compare set -o torn-test $tiny --methods supervised --labels 2 --test torn --quiet 2>err
+code=$?
+[ $code = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'phantom_0002' err && [ ! -e torn-test ] ||
+    fail "a torn label to score on: $code, $(cat err)"
 "$falx" prepare set -o ready --quiet && "$falx" compare ready -o from-ready $tiny --methods aua --labels 2 --quiet ||
     fail 'a prepared set'
 [ -z "$(find from-ready/views -name '*.nii.gz')" ] || fail 'prepared twice'
+
+# ---- refused: one line, and nothing is left ---------------------------------------------------------------------------
+refused() { # refused CODE TEXT options: the last line of what is said
+    local want=$1 text=$2
+    shift 2
+    "$falx" compare "$@" -o refused $tiny --labels 2 >out 2>err
+    code=$?
+    [ $code = "$want" ] && tail -n 1 err | grep -qF -- "$text" || fail "$*: exit $code, $(cat err)"
+    [ ! -e refused ] || fail "$* left $(find refused | head -5)"
+}
+refused 2 '--merge: "" is no folder' set --merge whole,,machine2
+mkdir -p unstarted/logs/supervised-L2-s1337.txt
+"$falx" compare set -o unstarted $tiny --methods supervised --labels 2 >out 2>err
+code=$?
+[ $code = 4 ] && grep -q '^falx: error: unstarted/logs/supervised-L2-s1337.txt: cannot start a run' err ||
+    fail "a run that cannot be started: exit $code, $(cat err)"
+cp -r set broken && head -c 99 set/images/phantom_0002.nii.gz >broken/images/phantom_0002.nii.gz
+refused 3 '1 of 6 cases refused' broken
+refused 4 'cannot make folder' set --cache /dev/null
+refused 2 '--seeds: "4,5,4", allowed each seed once' set --seeds 4,5,4
+refused 2 '--reference: "mt", allowed one of --methods' set --reference mt
+refused 2 '"aua:config=mine", allowed NAME[:KEY=VALUE]...' set --methods aua:config=mine
+refused 2 'supervised:patch=16,16: --patch: "16,16", allowed' set --methods supervised:patch=16,16,mt
+"$falx" compare set -o commas $tiny --methods supervised:patch=16,16,16,mt --labels 2 --quiet || fail 'a value with commas'
+grep -q '^| supervised:patch=16,16,16 | 2/0 | 1 ' commas/results.md && grep -q '^| mt ' commas/results.md || fail 'commas'
 echo "a plan of 8 runs, $hit times killed: tables, figures and pictures identical; failing, merged, listed: fine"

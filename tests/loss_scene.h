@@ -160,17 +160,16 @@ static inline double run_kind(struct scene *s, int kind, double weight)
     switch (kind) {
     case GOLDEN_CE_DICE:
     case GOLDEN_CE_DICE_ALL:
-        return loss_ce_dice(dev, kind == GOLDEN_CE_DICE ? s->scratch : s->all, &g->mean, &s->label,
-                            &s->weight, weight, &g->dmean, NULL, NULL);
+        return loss_ce_dice(kind == GOLDEN_CE_DICE ? s->scratch : s->all, &g->mean, &s->label, &s->weight,
+                            weight, &g->dmean, NULL, NULL);
     case GOLDEN_MSE:
         return loss_mse(s->scratch, &g->mean, &s->target, &s->weight, weight, &g->dmean);
     case GOLDEN_ENTROPY:
         return loss_entropy(s->scratch, &g->mean, weight, &g->dmean);
     case GOLDEN_LIKELIHOOD:
-        return loss_mc_likelihood(dev, s->scratch, g, &s->label, s->samples, weight);
+        return loss_mc_likelihood(s->scratch, g, &s->label, s->samples, weight);
     default:
-        return loss_ged(dev, s->scratch, &g[0], &g[1], s->samples, kind == GOLDEN_GED_JOINT,
-                        weight);
+        return loss_ged(s->scratch, &g[0], &g[1], s->samples, kind == GOLDEN_GED_JOINT, weight);
     }
 }
 

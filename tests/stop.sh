@@ -31,4 +31,10 @@ done
 diff -r whole/images part/images
 diff -r whole/labels part/labels
 cmp whole/prepared.json part/prepared.json
+
+(trap '' HUP && exec "$falx" prepare set -o nohup --quiet) >/dev/null 2>err & pid=$!
+sleep 0.1
+kill -HUP $pid 2>/dev/null || true
+wait $pid # a hangup is nothing to what runs under nohup
+cmp whole/prepared.json nohup/prepared.json
 echo "stopped $stopped times in $try; resumed output is the same"

@@ -357,7 +357,8 @@ static void differing_keys_are_named_and_may_be_overridden(void **state)
     facts_add(&now, "data", "%d", 7);
     assert_refused(checkpoint_same(&f, &now, NULL, &e), e, ERR_BUSY, "K05");
     assert_non_null(strstr(e.text, "data = (none), this run has 7"));
-    assert_refused(checkpoint_same(&f, &now, "dat,data2", &e), e, ERR_BUSY, "K05");
+    assert_refused(checkpoint_same(&f, &now, "data2", &e), e, ERR_CONFIG, "C02");
+    assert_refused(checkpoint_same(&f, &now, "lr,dat", &e), e, ERR_CONFIG, "C02");
     assert_ok(checkpoint_same(&f, &now, "lr,data", &e), e);
     st_free(&f);
 }

@@ -278,8 +278,7 @@ static void check_contrast(int count, double tau, int layout, int reduce)
     for (int i = 0; i < count * C; i++)
         p.dg[i] = 0.25f; /* must be added to */
     double want = naive_contrast(&q, p.exact, p.want);
-    double got = loss_contrast(dev, scratch, p.g, p.label, count, C, tau, layout, reduce, 0.5,
-                               p.dg);
+    double got = loss_contrast(scratch, p.g, p.label, count, C, tau, layout, reduce, 0.5, p.dg);
     near(got, want, 1e-5);
     for (int i = 0; i < count * C; i++)
         p.dg[i] = 2 * (p.dg[i] - 0.25f);
@@ -287,7 +286,7 @@ static void check_contrast(int count, double tau, int layout, int reduce)
     if (!(error < 1e-6))
         test_fail("N %d tau %g layout %d reduce %d: gradient NMSE %g", count, tau, layout, reduce,
                   error);
-    near(loss_contrast(dev, scratch, p.g, p.label, count, C, tau, layout, reduce, 0.5, NULL), got,
+    near(loss_contrast(scratch, p.g, p.label, count, C, tau, layout, reduce, 0.5, NULL), got,
          0);
     points_free(&p);
 }
@@ -332,7 +331,7 @@ static void test_contrast_threads(void **state)
         for (int threads = 1; threads <= 4; threads *= 2) {
             open_device(NULL, threads, 4, N);
             memset(p.dg, 0, N * C * sizeof *p.dg);
-            double got = loss_contrast(dev, scratch, p.g, p.label, N, C, 0.07, layout, 0, 1, p.dg);
+            double got = loss_contrast(scratch, p.g, p.label, N, C, 0.07, layout, 0, 1, p.dg);
             if (threads == 1) {
                 value = got;
                 memcpy(first, p.dg, N * C * sizeof *first);
@@ -354,18 +353,18 @@ static void test_contrast_edges(void **state)
     (void)state;
     open_device(NULL, 2, 8, 8);
     for (int count = 0; count <= 8; count++)
-        assert_true(loss_contrast(dev, scratch, p.g, apart, count, C, 0.07, 0, 0, 1, p.dg) == 0);
+        assert_true(loss_contrast(scratch, p.g, apart, count, C, 0.07, 0, 0, 1, p.dg) == 0);
     for (int i = 0; i < 8 * C; i++)
         assert_true(p.dg[i] == 0);
     for (int i = 0; i < 8 * C; i++)
         p.g[i] = i < 2 * C ? 0.0f : 1.5f;
-    double v = loss_contrast(dev, scratch, p.g, p.label, 8, C, 0.07, 0, 0, 1, p.dg);
+    double v = loss_contrast(scratch, p.g, p.label, 8, C, 0.07, 0, 0, 1, p.dg);
     assert_true(isfinite(v));
     for (int i = 0; i < 8 * C; i++)
         assert_true(isfinite(p.dg[i]) && (i >= 2 * C || p.dg[i] == 0));
     p.g[3 * C + 1] = NAN;
-    assert_true(isnan(loss_contrast(dev, scratch, p.g, p.label, 8, C, 0.07, 0, 0, 1, p.dg)));
-    assert_true(isnan(loss_contrast(dev, scratch, p.g, p.label, 8, C, 0.001, 0, 0, 1, p.dg)));
+    assert_true(isnan(loss_contrast(scratch, p.g, p.label, 8, C, 0.07, 0, 0, 1, p.dg)));
+    assert_true(isnan(loss_contrast(scratch, p.g, p.label, 8, C, 0.001, 0, 0, 1, p.dg)));
     close_device();
     points_free(&p);
 }
@@ -394,7 +393,7 @@ static void test_golden_contrast(void **state)
     gather_rows(dev, g, &t, points, N);
     for (int layout = BCL_CORRECT; layout <= BCL_OFFICIAL; layout++) {
         memset(dg, 0, sizeof dg);
-        double v = loss_contrast(dev, scratch, g, of, N, C, 0.07, layout, BCL_MEAN, 1, dg);
+        double v = loss_contrast(scratch, g, of, N, C, 0.07, layout, BCL_MEAN, 1, dg);
         near(v, layout ? golden_official_value : golden_correct_value, 1e-6);
         assert_true(nmse(dg, layout ? golden_official : golden_correct, N * C) < 1e-9);
     }

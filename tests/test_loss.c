@@ -12,7 +12,7 @@ static void test_zero_logits(void **state)
     new_scene(&s, 50, 1, 77, 2, 1, 2, 0);
     memset(s.net[0].mean.data, 0, 77 * 2 * sizeof(float));
     struct tensor *z = &s.net[0].mean;
-    double value = loss_ce_dice(dev, s.scratch, z, &s.label, NULL, 1, NULL, &ce, &dice);
+    double value = loss_ce_dice(s.scratch, z, &s.label, NULL, 1, NULL, &ce, &dice);
     assert_true(fabs(ce - log(2)) < 1e-7);
     assert_true(fabs(value - 0.5 * (ce + dice)) < 1e-15);
     double ones = 0;
@@ -30,18 +30,18 @@ static void test_no_weights_is_ones(void **state)
     new_scene(&s, 51, 2, 61, 3, 1, 2, 0);
     new_naive(&n, &s);
     struct tensor *z = &s.net[0].mean, *dz = &s.net[0].dmean, none = {0};
-    double plain = loss_ce_dice(dev, s.scratch, z, &s.label, &none, 1, dz, NULL, NULL);
+    double plain = loss_ce_dice(s.scratch, z, &s.label, &none, 1, dz, NULL, NULL);
     assert_true(fabs(plain - naive_ce_dice(&n, 0, 1)) < 1e-6);
     /* a constant weight changes nothing but eps: scaled by 1000 that is beyond float */
     for (int i = 0; i < 2 * 61; i++)
         ((float *)s.weight.data)[i] = 1000;
-    double scaled = loss_ce_dice(dev, s.scratch, z, &s.label, &s.weight, 1, NULL, NULL, NULL);
+    double scaled = loss_ce_dice(s.scratch, z, &s.label, &s.weight, 1, NULL, NULL, NULL);
     assert_true(fabs(plain - scaled) < 1e-6);
     /* Dice alone is that part, with its own weight */
     double dice;
-    loss_ce_dice(dev, s.scratch, z, &s.label, NULL, 1, NULL, NULL, &dice);
+    loss_ce_dice(s.scratch, z, &s.label, NULL, 1, NULL, NULL, &dice);
     zero_grads(&s);
-    assert_true(loss_dice(dev, s.scratch, z, &s.label, 2.0, dz) == dice);
+    assert_true(loss_dice(s.scratch, z, &s.label, 2.0, dz) == dice);
     double sum = 0, size = 0;
     for (int i = 0; i < 2 * 61 * 3; i++) {
         sum += (double)((float *)dz->data)[i];
@@ -60,8 +60,7 @@ static void test_empty_weights(void **state)
     new_scene(&s, 52, 2, 40, 3, 1, 2, 0);
     memset(s.weight.data, 0, 2 * 40 * sizeof(float));
     struct gaussian *g = &s.net[0];
-    double value = loss_ce_dice(dev, s.scratch, &g->mean, &s.label, &s.weight, 1, &g->dmean, &ce,
-                                &dice);
+    double value = loss_ce_dice(s.scratch, &g->mean, &s.label, &s.weight, 1, &g->dmean, &ce, &dice);
     assert_true(value == 0 && ce == 0 && dice == 0);
     assert_true(loss_mse(s.scratch, &g->mean, &s.target, &s.weight, 1, &g->dmean) == 0);
     for (int i = 0; i < 2 * 40 * 3; i++)

@@ -157,7 +157,7 @@ static void test_huge_logits(void **state)
                 sum += exp(z[c] - top);
             want += (top + log(sum) - z[((uint8_t *)s.label.data)[i]]) / (2 * 70);
         }
-        loss_ce_dice(dev, s.scratch, &s.net[0].mean, &s.label, NULL, 1, NULL, &ce, NULL);
+        loss_ce_dice(s.scratch, &s.net[0].mean, &s.label, NULL, 1, NULL, &ce, NULL);
         assert_true(fabs(ce - want) < 1e-6 * want);
         free_naive(&n);
         free_scene(&s);
@@ -173,9 +173,9 @@ static void test_ged_of_equals(void **state)
     new_scene(&s, 55, 2, 64, 3, 4, 6, 1);
     struct gaussian same = s.net[0];
     for (int joint = 0; joint < 2; joint++) {
-        assert_true(fabs(loss_ged(dev, s.scratch, &s.net[0], &same, 6, joint, 0)) < 1e-12);
-        double there = loss_ged(dev, s.scratch, &s.net[0], &s.net[1], 6, joint, 0);
-        double back = loss_ged(dev, s.scratch, &s.net[1], &s.net[0], 6, joint, 0);
+        assert_true(fabs(loss_ged(s.scratch, &s.net[0], &same, 6, joint, 0)) < 1e-12);
+        double there = loss_ged(s.scratch, &s.net[0], &s.net[1], 6, joint, 0);
+        double back = loss_ged(s.scratch, &s.net[1], &s.net[0], 6, joint, 0);
         assert_true(fabs(there) > 1e-3 && fabs(there - back) < 1e-7);
     }
     free_scene(&s);
@@ -190,8 +190,8 @@ static void test_ged_of_opposites(void **state)
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 180; k++)
             ((float *)s.net[i].mean.data)[k] = (k + k / 2 + i) % 2 ? 1000.0f : -1000.0f;
-    assert_true(fabs(loss_ged(dev, s.scratch, &s.net[0], &s.net[1], 4, 0, 1) - 2) < 1e-6);
-    assert_true(fabs(loss_ged(dev, s.scratch, &s.net[0], &s.net[1], 4, 1, 1) - 1) < 1e-6);
+    assert_true(fabs(loss_ged(s.scratch, &s.net[0], &s.net[1], 4, 0, 1) - 2) < 1e-6);
+    assert_true(fabs(loss_ged(s.scratch, &s.net[0], &s.net[1], 4, 1, 1) - 1) < 1e-6);
     free_scene(&s);
 }
 
@@ -202,8 +202,8 @@ static void test_certain_likelihood_is_ce(void **state)
     double ce;
     new_scene(&s, 57, 2, 3000, 3, 4, 6, 1);
     memset(s.net[0].mask.data, 0, 2 * 3000); /* factor 0, variance 1e-5 */
-    loss_ce_dice(dev, s.scratch, &s.net[0].mean, &s.label, NULL, 1, NULL, &ce, NULL);
-    double mc = loss_mc_likelihood(dev, s.scratch, &s.net[0], &s.label, 6, 1);
+    loss_ce_dice(s.scratch, &s.net[0].mean, &s.label, NULL, 1, NULL, &ce, NULL);
+    double mc = loss_mc_likelihood(s.scratch, &s.net[0], &s.label, 6, 1);
     assert_true(fabs(mc - ce) < 3e-4);
     for (int64_t i = 0; i < tensor_count(&s.net[0].dfactor); i++)
         assert_true(((float *)s.net[0].dfactor.data)[i] == 0);
@@ -219,8 +219,8 @@ static void test_not_finite(void **state)
         struct scene s;
         new_scene(&s, 58, 1, 50, classes, 2, 4, 0);
         ((float *)s.net[0].factor.data)[17 * 2 * classes + 1] = bad[i % 3];
-        assert_true(!isfinite(loss_mc_likelihood(dev, s.scratch, &s.net[0], &s.label, 4, 1)));
-        assert_true(!isfinite(loss_ged(dev, s.scratch, &s.net[0], &s.net[1], 4, 0, 1)));
+        assert_true(!isfinite(loss_mc_likelihood(s.scratch, &s.net[0], &s.label, 4, 1)));
+        assert_true(!isfinite(loss_ged(s.scratch, &s.net[0], &s.net[1], 4, 0, 1)));
         free_scene(&s);
     }
 }
@@ -246,18 +246,18 @@ static void test_views(void **state)
             g->first_item = first;
         }
     }
-    double whole = 3 * loss_mc_likelihood(dev, s.scratch, &s.net[0], &s.label, 4, 0);
+    double whole = 3 * loss_mc_likelihood(s.scratch, &s.net[0], &s.label, 4, 0);
     double parts = 0, last = 0;
-    double ged = 3 * loss_ged(dev, s.scratch, &s.net[0], &s.net[1], 4, 0, 0), ged_parts = 0;
+    double ged = 3 * loss_ged(s.scratch, &s.net[0], &s.net[1], 4, 0, 0), ged_parts = 0;
     for (int k = 0; k < 2; k++) {
-        last = loss_mc_likelihood(dev, s.scratch, &part[k][0], &label[k], 4, 1);
+        last = loss_mc_likelihood(s.scratch, &part[k][0], &label[k], 4, 1);
         parts += (k + 1) * last;
-        ged_parts += (k + 1) * loss_ged(dev, s.scratch, &part[k][0], &part[k][1], 4, 0, 1);
+        ged_parts += (k + 1) * loss_ged(s.scratch, &part[k][0], &part[k][1], 4, 0, 1);
     }
     assert_true(fabs(whole - parts) < 1e-12 * fabs(whole));
     assert_true(fabs(ged - ged_parts) < 1e-12 * fabs(ged));
     part[1][0].first_item = 0; /* other numbers elsewhere */
-    double moved = loss_mc_likelihood(dev, s.scratch, &part[1][0], &label[1], 4, 0);
+    double moved = loss_mc_likelihood(s.scratch, &part[1][0], &label[1], 4, 0);
     assert_true(fabs(moved - last) > 1e-6);
     free_scene(&s);
 }
@@ -271,8 +271,8 @@ static void test_many_classes(void **state)
     struct naive n;
     new_naive(&n, &s);
     double want = naive_ged(&n, 0);
-    assert_true(fabs(loss_ged(dev, s.scratch, &s.net[0], &s.net[1], 16, 0, 1) - want) < 1e-6);
-    assert_true(fabs(loss_mc_likelihood(dev, s.scratch, &s.net[0], &s.label, 16, 1) -
+    assert_true(fabs(loss_ged(s.scratch, &s.net[0], &s.net[1], 16, 0, 1) - want) < 1e-6);
+    assert_true(fabs(loss_mc_likelihood(s.scratch, &s.net[0], &s.label, 16, 1) -
                      naive_likelihood(&n)) < 1e-6);
     free_naive(&n);
     free_scene(&s);
@@ -351,9 +351,9 @@ static void test_settled_together(void **state)
     new_scene(&s, 64, 3, 5000, 2, 8, 6, 1);
     struct gaussian *g = s.net;
     for (int i = 0; i < ROUNDS; i++) {
-        alone[0] = loss_mc_likelihood(dev, s.scratch, g, &s.label, 6, 0.5);
-        alone[1] = loss_dice(dev, s.scratch, &g->mean, &s.label, 0.5, &g->dmean);
-        alone[2] = loss_ged(dev, s.scratch, &g[0], &g[1], 6, 0, 0.1);
+        alone[0] = loss_mc_likelihood(s.scratch, g, &s.label, 6, 0.5);
+        alone[1] = loss_dice(s.scratch, &g->mean, &s.label, 0.5, &g->dmean);
+        alone[2] = loss_ged(s.scratch, &g[0], &g[1], 6, 0, 0.1);
     }
     uint64_t want = hash_grads(&s);
     zero_grads(&s);

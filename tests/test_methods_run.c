@@ -157,23 +157,69 @@ static int64_t all_steps(const struct method *m, const struct settings *set)
 }
 
 /* Stopped after some step, gone on with by two threads: the bytes of the run that nobody disturbed. */
+static void check_resumes(const struct method *m, const struct settings *set)
+{
+    struct error e;
+    assert_ok(train_small(set, 0, 1, 0, &e), e);
+    uint64_t want = model_hash();
+    for (int64_t at = 1; at < all_steps(m, set); at += 2) {
+        assert_refused(train_small(set, at, 1, 0, &e), e, ERR_STOPPED, "P11");
+        assert_ok(train_small(set, 0, 2, 1, &e), e);
+        if (model_hash() != want)
+            test_fail("%s differs after a stop at step %d", m->name, (int)at);
+    }
+}
+
 static void every_method_resumes(void **state)
 {
     (void)state;
     for (int i = 0; methods[i]; i++) {
-        struct error e;
         char name[32];
         snprintf(name, sizeof name, "%s", methods[i]->name);
         struct settings set = small_settings(name);
-        assert_ok(train_small(&set, 0, 1, 0, &e), e);
-        uint64_t want = model_hash();
-        for (int64_t at = 1; at < all_steps(methods[i], &set); at += 2) {
-            assert_refused(train_small(&set, at, 1, 0, &e), e, ERR_STOPPED, "P11");
-            assert_ok(train_small(&set, 0, 2, 1, &e), e);
-            if (model_hash() != want)
-                test_fail("%s differs after a stop at step %d", name, (int)at);
-        }
+        check_resumes(methods[i], &set);
     }
+}
+
+/* A labeller that was there since the middle of stage 1 labels like one that a resume made anew. */
+static void pasting_resumes(void **state)
+{
+    char name[] = "aua";
+    struct settings set = small_settings(name);
+    (void)state;
+    set.proto_ckpt = PROTO_MIDDLE;
+    set.stage2_paste = 1;
+    set.dropout = NET_DROPOUT_BOTTLENECK;
+    check_resumes(method_find(name), &set);
+}
+
+/* The labeller of AUA's middle is the student after the middle step or, if that one was not applied, after
+ * the next: here the second step of four meets a scan that is not finite. */
+static void middle_survives_a_bad_step(void **state)
+{
+    struct case_store store = {.channels = 1, .n_classes = 2};
+    char name[] = "aua";
+    struct settings set = small_settings(name);
+    struct train_options o = {.run = "run", .settings = &set, .store = &store, .dev = dev};
+    struct net_definition def;
+    struct train_result r;
+    struct params *p;
+    struct error e;
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        ball_case(&store, i, i < 2, 3);
+    for (int v = 0; v < 34 * 18 * 18; v++)
+        store.cases[7].image[v] = NAN;
+    set.proto_ckpt = PROTO_MIDDLE;
+    set.stages = 1;
+    set.seed = 6;
+    fresh_run();
+    assert_ok(train_run(&r, &o, &e), e);
+    assert_int_equal(r.steps, 3);
+    assert_ok(model_read(&p, &def, "run/stage1-middle.safetensors", dev, &e), e);
+    assert_int_equal(p->batches, 2);
+    params_free(p);
+    case_store_free(&store);
 }
 
 /* Methods whose network has several outputs, or heads of earlier phases, publish the V-Net in it, with the
@@ -235,6 +281,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_learns),
         cmocka_unit_test(every_method_resumes),
+        cmocka_unit_test(pasting_resumes),
+        cmocka_unit_test(middle_survives_a_bad_step),
         cmocka_unit_test(branches_publish_a_vnet),
         cmocka_unit_test(odd_batches_are_refused),
     };

@@ -168,7 +168,7 @@ static double run_prototypes(const struct naive_pcl *q, float *f, float *df, dou
     } label = {q->label}, weights = {q->weights}; /* tensors point to what may be written */
     struct tensor l = {label.out, VALUE_U8, 1, 1, 1, q->n, 1};
     struct tensor w = {weights.out, VALUE_F32, 1, 1, 1, q->n, 1};
-    return loss_prototypes(dev, scratch, q->p, &x, &l, &w, q->tau, q->ignore_bg, weight, &dx);
+    return loss_prototypes(scratch, q->p, &x, &l, &w, q->tau, q->ignore_bg, weight, &dx);
 }
 
 static void check_pcl(const struct naive_pcl *q, float *f)

@@ -111,7 +111,7 @@ static void cases_on_the_device_change_no_bit(void **state)
 {
     (void)state;
     struct error e;
-    for (int kind = AUGMENT_PAPER; kind <= AUGMENT_MILD; kind++) {
+    for (int kind = AUGMENT_PAPER; kind <= AUGMENT_MIRROR; kind++) {
         set.augment = kind;
         room = 0;
         uint64_t want = reference();
@@ -512,7 +512,10 @@ static void a_changed_run_is_refused(void **state)
     o.version = "2"; /* [P22] */
     assert_refused(resume_with(&o, &e), e, ERR_BUSY, "K05");
     assert_non_null(strstr(e.text, "version"));
-    o.override = "steps,version"; /* [K06] goes on, with what is now */
+    o.override = "steps,versions";
+    assert_refused(resume_with(&o, &e), e, ERR_CONFIG, "C02");
+    set.weight_decay *= 2;
+    o.override = "weight-decay,version"; /* [K06] goes on, with what is now */
     assert_ok(resume_with(&o, &e), e);
     assert_int_equal(heard.steps, 14 - 7);
     device_close(dev);

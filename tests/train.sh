@@ -42,8 +42,14 @@ expect 0 'finished' "$falx" train set -o run --filters 2 --patch 16 --steps 4 --
 same run/model.safetensors first
 expect 9 '[K05]' "$falx" train set -o run --filters 2 --patch 16 --steps 5 --quiet --resume
 expect 9 'seed' "$falx" train set -o run $tiny --seed 3 --resume
+expect 2 '--override: "stepz", allowed settings' "$falx" train set -o run $tiny --resume --override lr,stepz
+cp -r run other
+expect 0 'done other' "$falx" train set -o other $tiny --resume --weight-decay 0.01 --override weight-decay
 expect 0 'starting over' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
 same anew/model.safetensors first
+
+expect 3 '[L10]' "$falx" train set -o unlearnt $tiny --val 2
+[ ! -e unlearnt ] || wrong "without a label to learn from scans were prepared: $(find unlearnt | head -3)"
 
 # ---- trainings that share a folder of prepared cases wait for each other -------------------------
 expect 0 done "$falx" train set -o shared-1 $tiny --recipe la --cache shared
@@ -106,6 +112,12 @@ expect 0 'dice=0' "$falx" train set -o val2 $tiny --val list --val-every 2
 same val/model.safetensors val2/model.safetensors
 expect 0 'steps in the budget' "$falx" train set -o budget --filters 2 --patch 16 --budget 2s
 [ ! -e budget/measuring ] || wrong 'the measuring run was left behind'
+"$falx" train set -o timed --filters 2 --patch 16 --budget 9h --quiet >out 2>err & pid=$!
+while [ ! -e timed/measuring ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done
+kill -TERM $pid
+wait $pid
+[ $? = 10 ] && grep -q 'timed for --budget; the same command begins anew \[P11\]' err || wrong "stopped in measuring: $(cat err)"
+[ ! -e timed/measuring ] && [ ! -e timed/run.json ] || wrong 'a stopped measuring run was left behind'
 steps=$(sed -n 's/^  "steps": \([0-9]*\),/\1/p' budget/run.json)
 expect 0 'finished' "$falx" train set -o budget --filters 2 --patch 16 --budget 2s --resume
 [ "${steps:-0}" -ge 1 ] || wrong "budget of $steps steps"
@@ -219,6 +231,15 @@ for p in 0/4 5/4 1 1/ /2 1/2x -1/2; do expect 2 '--part' "$falx" predict run -i 
 one=$scans/phantom_0001.nii.gz
 expect 0 '1 mask, ambiguity' "$falx" predict run -i $one -o one.nii.gz --uncertainty
 [ -s one_std.nii.gz ] && [ -s one_entropy.nii.gz ] || wrong 'no maps beside the mask'
+# what knows how unsure it is: stage 1, or stage 2 if its covariance was trained
+for cov in '' --stage2-cov; do
+    expect 0 done "$falx" train set -o "unsure$cov" $tiny $cov
+    expect 0 ambiguity "$falx" predict "unsure$cov" -i $one -o "first$cov.nii.gz" --uncertainty
+    rm "unsure$cov/stage1.safetensors"
+    expect 0 ambiguity "$falx" predict "unsure$cov" -i $one -o "late$cov.nii.gz" --uncertainty
+done
+same first--stage2-cov_std.nii.gz late--stage2-cov_std.nii.gz
+cmp -s first_std.nii.gz late_std.nii.gz && wrong 'the covariance of stage 1 is not asked'
 expect 0 '1 mask' "$falx" predict run -i $one -o one.nrrd
 expect 2 '.mha' "$falx" predict run -i $one -o one.mha
 expect 4 'nowhere' "$falx" predict run -i $one -o nowhere/one.nii.gz
@@ -239,6 +260,11 @@ for p in $precisions; do
 done
 head -c 100000 run/model.safetensors >cut && mkdir cut-run && cp run/run.json cut-run && mv cut cut-run/model.safetensors
 expect 3 'model.safetensors' "$falx" predict cut-run -i $one -o x.nii.gz
+mkdir cut && head -c 99 $one >cut/a.nii.gz
+expect 3 'cut/a.nii.gz' "$falx" predict run -i cut -o made/for/nothing
+[ ! -e made ] || wrong "a refused scan leaves $(find made)"
+expect 4 'not a folder' "$falx" report run -o page.html --charts run/log.txt
+[ ! -e page.html ] || wrong 'a page although its charts could not be written'
 series=${FALX_TEST_DATA:-none}/formats/dicom_j2k
 if [ -d "$series" ] && command -v dcm2niix >/dev/null; then
     expect 0 '1 mask' "$falx" predict run -i "$series" -o dicom.nii.gz --stride 16
@@ -264,6 +290,13 @@ rm proposed/ranking.json && expect 2 'labels/' "$falx" pseudo run set -o propose
 expect 0 '"rank": 1' "$falx" pseudo run set -o proposed --force --json
 mv out ranking && same ranking proposed/ranking.json
 expect 0 'phantom_0002' "$falx" pseudo run set -o proposed3 --labeled 1
+expect 2 'this is the data set' "$falx" pseudo run set -o ./set
+cp -r set holed && head -c 99 $one >holed/images/phantom_0003.nii.gz
+expect 3 'phantom_0003' "$falx" pseudo run holed -o made/for/nothing
+[ ! -e made ] || wrong "a refused scan leaves $(find made)"
+expect 0 'phantom_0003.nii.gz: compressed stream ends after 0 decoded bytes; case left out [Z03]' \
+    "$falx" pseudo run holed -o proposed4 --skip-bad
+[ "$(grep -c rank proposed4/ranking.json)" = 1 ] || wrong 'a case that was left out is ranked'
 rm set/images/phantom_000[34].nii.gz
 sed -i '/000[34]/d' set/train.list
 expect 3 '[L10]' "$falx" pseudo run set -o proposed2

@@ -136,8 +136,7 @@ static void learn(struct trainer *t, const char *name)
     struct tensor label = tensor_items(&t->label, 0, t->n_labeled);
     net_forward(m->net, &image, &pass);
     struct tensor z = net_value(m->net, "logits"), dz = net_grad(m->net, "logits");
-    note(t, "loss", loss_ce_dice(t->dev, s->scratch, &z, &label, &none, loss_weight, &dz, NULL,
-                               NULL));
+    note(t, "loss", loss_ce_dice(s->scratch, &z, &label, &none, loss_weight, &dz, NULL, NULL));
     net_backward(m->net);
     tiny_fault(t, m);
 }

@@ -61,7 +61,7 @@ RUNS = {
         seed=90, steps=6, pseudo_threshold=0.336, lambda_c=0.0, dropout="NET_DROPOUT_BOTTLENECK",
         pcl_tau=0.5, lambda_r=5.0, clip=2.0)),
     "stage2_paste": (dict(SCENE, classes=3), dict(
-        seed=90, steps=6, pseudo_threshold=0.336, stage2_paste=1, stage2_init="STAGE2_STAGE1",
+        seed=90, steps=6, pseudo_threshold=0.336, stage2_paste=1,
         dropout="NET_DROPOUT_BOTTLENECK", pcl_ignore_bg=0)),
     "paste": (SCENE, dict(
         method="copy-paste", seed=75, steps=8, patch=(32, 32, 32), schedule="SCHEDULE_CONSTANT")),
@@ -691,7 +691,7 @@ class Run:
     def stage1(self):
         s, L = self.s, self.L
         self.student, self.teacher = (Net(s, self.scene, n) for n in ("student", "teacher"))
-        self.labeller = Net(s, self.scene, "labeller")
+        self.labeller = Net(dict(s, dropout="NET_DROPOUT_NONE"), self.scene, "labeller")
         update = Optimizer(self.student)
         for t, total, image, label, mask in self.steps(1.0):
             out = self.student.run(image, True, 0, self.draw)
@@ -746,17 +746,16 @@ class Run:
         self.note(t, loss=loss, supervised=known, pseudo=guess, pcl_labeled=near, pcl_pseudo=far,
                   gradient=update.step(loss, t, total))
         self.labeller.average(net, self.draw, s["ema_decay"])
-        self.labeller.copy_statistics(net)
 
     def stage2(self):
         s, L = self.s, self.L
         net = Net(s, self.scene, "stage2")
-        if s["stage2_init"] == "STAGE2_STAGE1":
+        if s["stage2_paste"] or s["stage2_init"] == "STAGE2_STAGE1":
             net.copy(self.labeller)
         update = Optimizer(net)
         for t, total, image, label, mask in self.steps(1.0):
             with torch.no_grad():
-                z = self.labeller.run(image[L:], False, 1, self.draw)["mean"]
+                z = self.labeller.run(image[L:], bool(s["stage2_paste"]), 1, self.draw)["mean"]
             sure, pseudo = torch.softmax(z, 1).max(1)
             self.closest(z, sure, t)
             trust = (sure >= s["pseudo_threshold"]).double() if s["pseudo_threshold"] > 0 else None

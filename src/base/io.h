@@ -74,6 +74,7 @@ void io_listing_free(struct io_listing *l);
 int io_make_folders(const char *path, struct error *e); /* like mkdir -p */
 int io_exists(const char *path);                        /* 1 if a file, folder or link is there */
 int io_is_folder(const char *path);
+int io_is_same(const char *a, const char *b);            /* 1 if both are there and one, links followed */
 /* A private folder below $TMPDIR or /tmp, and its removal with everything inside. */
 int io_temp_folder(char **out, struct error *e);
 void io_remove_tree(const char *path);

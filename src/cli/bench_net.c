@@ -116,7 +116,7 @@ static int train_once(void *arg, struct error *e)
     params_zero_grad(b->params);
     net_forward(b->net, &b->image, &pass);
     struct tensor logits = net_value(b->net, "logits"), dlogits = net_grad(b->net, "logits");
-    loss_ce_dice(b->dev, b->scratch, &logits, &b->label, &none, 1.0, &dlogits, NULL, NULL);
+    loss_ce_dice(b->scratch, &logits, &b->label, &none, 1.0, &dlogits, NULL, NULL);
     net_backward(b->net);
     optim_step(b->optim, 1e-3, 1.0);
     b->dev->ops->sync(b->dev);

@@ -61,6 +61,7 @@ struct plan_table {
 
 struct plan {
     const struct config *c;
+    int lock;                /* of the folder, for those that look whether it is still there */
     struct dataset all;      /* training cases that are not held out, all labels visible */
     struct dataset held;     /* cases to score on */
     char **dropped;          /* (n_dropped) names of DATASET that no run may see */
@@ -97,6 +98,10 @@ int plan_view_words(char *words[4], int *n, const struct plan *p, const struct p
 /* Writes the lists, and prepares the scans unless they are; `again`: looks whether they still fit. */
 int plan_view_ready(const struct plan *p, const struct plan_view *v, const struct config *train, int again,
                     struct pool *pool, struct error *e);
+
+/* The label of a case to score on; refused unless it has the shape of its scan. */
+int plan_truth(struct volume *out, const struct plan *p, const struct data_case *k, const int64_t shape[3],
+               const struct volume_request *r, struct error *e);
 
 /* compare_cell.c: returns the exit code. */
 int compare_cell(const struct plan *p, const struct plan_cell *cell);

@@ -42,14 +42,10 @@ static void run_done(struct cell_run *r)
     memset(r, 0, sizeof *r);
 }
 
-/* "cpu, AMX bf16, 2 threads" without the threads, on which no bit depends. */
 static void describe(struct cell_run *r, const struct device *dev)
 {
     snprintf(r->precision, sizeof r->precision, "%s", precision_name(dev->precision));
-    snprintf(r->processor, sizeof r->processor, "%s", dev->describe);
-    char *last = strrchr(r->processor, ',');
-    if (last && strstr(last, "thread"))
-        *last = '\0';
+    snprintf(r->processor, sizeof r->processor, "%.*s", device_kind_length(dev), dev->describe);
 }
 
 /* ---- predicting and scoring ------------------------------------------------------------------------ */
@@ -75,14 +71,10 @@ static int score(struct case_score *out, const struct cell_run *r, const struct 
     label_t *want = NULL, *got = NULL;
     int result = -1;
     request.report = NULL;
-    if (dataset_load_label(&truth, &p->held, k, &request, e) < 0)
+    if (plan_truth(&truth, p, k, mask->dims, &request, e) < 0)
         return -1;
-    if (memcmp(truth.dims, mask->dims, 3 * sizeof *truth.dims) != 0) {
-        fail(e, ERR_DATA, "L02", "of another shape than its scan");
-        fail_in(e, k->label);
-    } else if (volume_labels(&want, NULL, &truth, e) == 0 && volume_labels(&got, NULL, mask, e) == 0) {
+    if (volume_labels(&want, NULL, &truth, e) == 0 && volume_labels(&got, NULL, mask, e) == 0)
         result = metrics_measure(out, want, got, truth.dims, truth.geometry.spacing_mm, &r->options, pool, e);
-    }
     mem_free(want);
     mem_free(got);
     volume_free(&truth);

@@ -290,6 +290,7 @@ int plan_view_ready(const struct plan *p, const struct plan_view *v, const struc
     struct recipe recipe;
     struct config shared = *train;
     char *folder = prepared_folder(p, v, train, e), *done = NULL;
+    size_t missing = io_missing(v->folder);
     int result = e->code ? -1 : write_lists(p, v, e);
     if (result < 0 || !folder)
         goto out;
@@ -304,8 +305,25 @@ int plan_view_ready(const struct plan *p, const struct plan_view *v, const struc
     if (result == 0)
         result = train_prepare(&recipe, &shared, &d, train_recipe(train, &d), folder, pool, e);
 out:
+    if (result < 0 && missing) { /* made for nothing */
+        io->unlink(v->labeled);
+        io->unlink(v->left_out);
+        io_remove_empty(v->folder, missing);
+    }
     dataset_free(&d);
     mem_free(folder);
     mem_free(done);
     return result;
+}
+
+int plan_truth(struct volume *out, const struct plan *p, const struct data_case *k, const int64_t shape[3],
+               const struct volume_request *r, struct error *e)
+{
+    if (dataset_load_label(out, &p->held, k, r, e) < 0)
+        return -1;
+    if (memcmp(out->dims, shape, 3 * sizeof *shape) == 0)
+        return 0;
+    volume_free(out);
+    fail(e, ERR_DATA, "L02", "of another shape than its scan");
+    return fail_in(e, k->label);
 }

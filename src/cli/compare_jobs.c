@@ -107,7 +107,9 @@ static int start(struct queue *q, struct job *j, struct error *e)
         argv[n++] = share;
         argv[n++] = c->args[0];
         int err = spawn(&j->pid, q->self, argv, log);
-        result = err ? fail_errno(e, err, "cannot start a run") : 0;
+        result = err ? fail_errno(e, err, "cannot start a run with this log") : 0;
+        if (err)
+            fail_in(e, log);
     }
     mem_free(argv);
     mem_free(log);
@@ -158,7 +160,7 @@ static int64_t steps_of(const struct plan_cell *cell)
     int known = sscanf(last ? last + 1 : tail, "%31s %lld/%lld", phase, &done, &all) == 3;
     const struct method *m = method_find(train.set.method);
     for (const struct phase *k = m->phases; known && k->name && strcmp(k->name, phase) != 0; k++)
-        before += k->stage > train.set.stages ? 0 : phase_steps(k, &train.set);
+        before += phase_steps(k, &train.set); /* the phase was run, and so were those before it */
     config_free(&train);
     return known && done >= 0 && before + done <= cell->steps ? before + done : 0;
 }
@@ -209,7 +211,10 @@ static void reason(char out[400], const struct queue *q, const struct plan_cell 
 static int tell_finished(struct queue *q, const struct plan_cell *cell, struct error *e)
 {
     struct compare_run r;
-    if (plan_result(&r, q->p, cell, cell->result, e) != 1)
+    int found = plan_result(&r, q->p, cell, cell->result, e);
+    if (found == 0)
+        fail(e, ERR_SYSTEM, "P07", "%s was removed while falx was working", cell->result);
+    if (found != 1)
         return -1;
     report_line(console_report(q->p->c), REPORT_NOTE, NULL, NULL,
                 "run %d of %d, %s: Dice %.2f %%, trained in %.0f s", q->n_done, q->n_all, cell->name,
@@ -298,6 +303,23 @@ static int choose_cells(struct queue *q, struct error *e)
     return 0;
 }
 
+/* Every case to score on is read once: a bad one would be noticed when the first run has trained. */
+static int check_held(const struct plan *p, struct error *e)
+{
+    struct volume_request request = config_request(p->c);
+    int result = 0;
+    for (int i = 0; i < p->held.n_cases && result == 0; i++) {
+        const struct data_case *k = &p->held.cases[i];
+        struct volume image = {0}, label = {0};
+        if (dataset_load_image(&image, &p->held, k, &request, e) < 0 ||
+            plan_truth(&label, p, k, image.dims, &request, e) < 0)
+            result = -1;
+        volume_free(&image);
+        volume_free(&label);
+    }
+    return result;
+}
+
 /* Lists and prepared scans of every view that is needed, before any run looks at them. */
 static int prepare_views(struct queue *q, struct error *e)
 {
@@ -328,7 +350,7 @@ static int fill_slots(struct queue *q, struct error *e)
         if (q->jobs[i].pid || q->next == q->p->n_cells)
             continue;
         q->jobs[i] = (struct job){.cell = q->next++};
-        if (start(q, &q->jobs[i], e) < 0)
+        if (io_check_locked(q->p->lock, q->p->c->output, e) < 0 || start(q, &q->jobs[i], e) < 0)
             return -1;
     }
     return 0;
@@ -365,7 +387,8 @@ static int run_queue(struct queue *q, struct error *e)
     while (left > 0) {
         if (stop_requested() && !q->stopping)
             stop_all(q);
-        if (fill_slots(q, e) < 0 || (left = look_around(q, e)) < 0)
+        left = fill_slots(q, e) < 0 ? -1 : look_around(q, e);
+        if (left < 0)
             break;
         left += !q->stopping && q->next < q->p->n_cells;
         show_progress(q);
@@ -393,8 +416,8 @@ int compare_jobs(int *code, struct plan *p, struct error *e)
         goto out;
     if (q.n_jobs > q.n_all)
         q.n_jobs = q.n_all;
-    result = q.n_all ? io_make_folders(logs, e) : 0;
-    if (result < 0 || q.n_all == 0 || (result = prepare_views(&q, e)) < 0 ||
+    result = q.n_all == 0 ? 0 : check_held(p, e) < 0 ? -1 : prepare_views(&q, e);
+    if (result < 0 || q.n_all == 0 || (result = io_make_folders(logs, e)) < 0 ||
         (result = child_find_self(&q.self, e)) < 0)
         goto out;
     snprintf(number, sizeof number, "%ld", (long)getpid());

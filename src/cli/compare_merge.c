@@ -31,7 +31,7 @@ static int copy_masks(const char *to, const char *from, struct error *e)
     struct io_listing l = {0};
     if (!io_is_folder(from))
         return 0;
-    int result = io_make_folders(to, e) < 0 ? -1 : io_list(&l, from, e);
+    int result = io_list(&l, from, e) < 0 ? -1 : io_make_folders(to, e);
     for (int i = 0; i < l.n && result == 0; i++) {
         if (l.entry[i].is_folder || l.entry[i].name[0] == '.')
             continue;
@@ -80,21 +80,29 @@ static int merge_folder(int *n, const struct plan *p, const char *folder, struct
     return 0;
 }
 
+/* The next folder of the list; moves *at on, NULL at the end. */
+static char *next_folder(const char **at, struct error *e)
+{
+    size_t length = strcspn(*at, ",");
+    char *folder = mem_format(e, "%.*s", (int)length, *at);
+    *at = (*at)[length] ? *at + length + 1 : NULL;
+    if (!folder || io_is_folder(folder))
+        return folder;
+    fail(e, ERR_CONFIG, "C02", "\"%.200s\" is no folder", folder);
+    fail_in(e, "--merge");
+    mem_free(folder);
+    return NULL;
+}
+
 int compare_merge(int *n, const struct plan *p, struct error *e)
 {
     int result = 0;
     *n = 0;
-    for (const char *at = p->c->merge; at && result == 0;) {
-        size_t length = strcspn(at, ",");
-        char *folder = mem_format(e, "%.*s", (int)length, at);
-        if (folder && !io_is_folder(folder)) {
-            fail(e, ERR_CONFIG, "C02", "%.200s is no folder", folder);
-            result = fail_in(e, "--merge");
-        } else {
-            result = folder ? merge_folder(n, p, folder, e) : -1;
+    for (int copying = 0; copying < 2; copying++) /* all are looked at before any is taken from */
+        for (const char *at = p->c->merge; at && result == 0;) {
+            char *folder = next_folder(&at, e);
+            result = !folder ? -1 : copying ? merge_folder(n, p, folder, e) : 0;
+            mem_free(folder);
         }
-        mem_free(folder);
-        at = at[length] ? at + length + 1 : NULL;
-    }
     return result;
 }

@@ -2,7 +2,8 @@
  *
  *     result.json of every cell -> struct comparison -> tables, figures/, pictures/, report.html
  *
- * Figures and pictures of an earlier state are removed first, so that the folder tells one state only.
+ * Figures and pictures of an earlier state are removed first, so that the folder tells one state only. What
+ * others keep in figures/ and pictures/ is left alone.
  */
 #include <math.h>
 #include <string.h>
@@ -85,6 +86,46 @@ static void describe(struct output *o)
     o->all.published = p->c->published;
 }
 
+/* ---- an earlier state ------------------------------------------------------------------------------ */
+
+/* BEFORE, a number, AFTER? */
+static int is_numbered(const char *name, const char *before, const char *after)
+{
+    const char *number = name + (text_starts_with(name, before) ? strlen(before) : strlen(name));
+    size_t n = strspn(number, "-0123456789");
+    return n > 0 && strcmp(number + n, after) == 0;
+}
+
+static int is_chart(const char *name)
+{
+    int found = 0;
+    for (int k = 0; k < CHART_COUNT; k++)
+        found |= is_numbered(name, compare_chart_name((enum compare_chart)k), ".svg");
+    return found;
+}
+
+static int is_group(const char *name)
+{
+    return is_numbered(name, "methods-L", "") || is_numbered(name, "parts-L", "");
+}
+
+/* What we made in this folder, temporary files of a process that was killed among it; then the folder, if
+ * that was all. */
+static void remove_ours(const char *folder, int (*is_ours)(const char *name))
+{
+    struct io_listing l;
+    if (io_list(&l, folder, NULL) < 0)
+        return;
+    for (int i = 0; i < l.n; i++)
+        if (is_ours(l.entry[i].name) || text_starts_with(l.entry[i].name, ".falx-")) {
+            char *path = path_join(NULL, folder, l.entry[i].name);
+            io_remove_tree(path);
+            mem_free(path);
+        }
+    io_listing_free(&l);
+    io_remove_empty(folder, strlen(folder));
+}
+
 /* ---- pictures -------------------------------------------------------------------------------------- */
 
 enum { SHOWN = 3, MAX_COLUMNS = 28, SIDE = 7 }; /* cases; methods of a case, and side by side */
@@ -120,9 +161,11 @@ static int add_mask(struct case_picture *k, const struct output *o, const struct
     char *path = mem_format(e, "%s/runs/%s/masks/%s.nii.gz", o->p->c->output, run->name, name);
     int result = 0;
     request.report = NULL;
-    if (!path || !io_exists(path)) { /* a result that came without its masks is not drawn */
+    if (!path)
+        return -1;
+    if (!io_exists(path)) { /* a result that came without its masks is not drawn */
         mem_free(path);
-        return path ? 0 : -1;
+        return 0;
     }
     for (int i = 0; i < run->scores.n_cases; i++)
         if (strcmp(run->scores.names[i], name) == 0)
@@ -155,8 +198,7 @@ static int load_case(struct case_picture *k, const struct output *o, const struc
         const struct compare_run *r = NULL;
         for (int s = 0; s < t->lines[l].n_seeds && !r; s++)
             r = t->lines[l].runs[s] && !t->lines[l].runs[s]->error ? t->lines[l].runs[s] : NULL;
-        if (r && (labeled < 0 || t->lines[l].labeled == labeled) &&
-            add_mask(k, o, &t->lines[l], r, c->name, e) < 0)
+        if (r && t->lines[l].labeled == labeled && add_mask(k, o, &t->lines[l], r, c->name, e) < 0)
             return -1;
     }
     return 0;
@@ -249,7 +291,7 @@ static int draw_table(const struct output *o, const struct compare_table *t, con
 /* Methods, and of the ablations the parts of AUA, as the paper has them. */
 static int draw_pictures(const struct output *o, const char *root, struct error *e)
 {
-    io_remove_tree(root);
+    remove_ours(root, is_group);
     for (int t = 0; t < o->all.n_tables; t++)
         if ((t == 0 || strcmp(o->all.tables[t].name, "parts") == 0) &&
             draw_table(o, &o->all.tables[t], root, e) < 0)
@@ -259,21 +301,10 @@ static int draw_pictures(const struct output *o, const char *root, struct error 
 
 /* ---- charts and page ------------------------------------------------------------------------------- */
 
-static int write_text(struct html *h, const char *path, struct error *e)
-{
-    char *text = NULL;
-    size_t n;
-    int result = html_take(&text, &n, h, e);
-    if (result == 0)
-        result = path ? io_write_all(path, 0666, text, n, e) : -1;
-    mem_free(text);
-    return result;
-}
-
 /* NAME-1.svg, NAME-2.svg, ... */
 static int write_charts(const struct comparison *c, const char *folder, struct error *e)
 {
-    io_remove_tree(folder);
+    remove_ours(folder, is_chart);
     if (io_make_folders(folder, e) < 0)
         return -1;
     for (int k = 0; k < CHART_COUNT; k++)
@@ -282,7 +313,7 @@ static int write_charts(const struct comparison *c, const char *folder, struct e
             const char *name = compare_chart_name((enum compare_chart)k);
             int drawn = compare_draw(&h, c, (enum compare_chart)k, i, 1, e);
             char *path = mem_format(e, "%s/%s-%d.svg", folder, name, i + 1);
-            int result = drawn > 0 ? write_text(&h, path, e) : drawn;
+            int result = drawn > 0 ? html_write(&h, path, e) : drawn;
             html_drop(&h);
             mem_free(path);
             if (result < 0)
@@ -301,7 +332,7 @@ static int write_page(const struct output *o, const char *pictures, const char *
     if (result == 0)
         result = compare_page(&h, &o->all, &shown, e);
     if (result == 0)
-        result = write_text(&h, path, e);
+        result = html_write(&h, path, e);
     html_drop(&h);
     report_pictures_free(&shown);
     return result;

@@ -42,14 +42,27 @@ enum { N_ABLATIONS = sizeof ablations / sizeof *ablations };
 
 /* ---- lists with commas ----------------------------------------------------------------------------- */
 
-/* The next word of a list into out[cap]; moves *at on, NULL at the end. -1 if it is empty or too long. */
-static int next_word(char *out, size_t cap, const char **at)
+/* The first n bytes of a list into out[cap]; moves *at on, NULL at the end. -1: none, or too many. */
+static int take(char *out, size_t cap, const char **at, size_t n)
 {
-    size_t n = strcspn(*at, ",");
     int bad = n == 0 || n >= cap;
     snprintf(out, cap, "%.*s", (int)(n < cap ? n : 0), *at);
     *at = (*at)[n] ? *at + n + 1 : NULL;
     return bad ? -1 : 0;
+}
+
+static int next_word(char *out, size_t cap, const char **at)
+{
+    return take(out, cap, at, strcspn(*at, ","));
+}
+
+/* No name begins with a digit: a comma before one belongs to a value, as in "aua:patch=96,96,48,mt". */
+static int next_spec(char *out, size_t cap, const char **at)
+{
+    size_t n = strcspn(*at, ",");
+    while ((*at)[n] && strchr("0123456789", (*at)[n + 1]) && (*at)[n + 1])
+        n += 1 + strcspn(*at + n + 1, ",");
+    return take(out, cap, at, n);
 }
 
 static int wrong(const char *option, const char *text, const char *allowed, struct error *e)
@@ -75,6 +88,9 @@ static int read_seeds(struct plan *p, struct error *e)
         if (listed && (next_word(word, sizeof word, &at) < 0 || parse_int(&value, word) < 0 || value < 0))
             return wrong("--seeds", text, "a count 1..1000, or seeds with commas", e);
         p->seeds[p->n_seeds] = listed ? value : p->c->set.seed + p->n_seeds;
+        for (int i = 0; i < p->n_seeds; i++)
+            if (p->seeds[i] == p->seeds[p->n_seeds])
+                return wrong("--seeds", text, "each seed once", e);
     }
     return 0;
 }
@@ -106,6 +122,13 @@ static int is_handed_on(const char *word)
     return o && o->verbs & 1u << VERB_TRAIN && o->verbs & 1u << VERB_COMPARE;
 }
 
+/* May a spec set it, or is it the same for all runs: what is said and stopped at, how scans are read? */
+static int is_open(const char *word)
+{
+    const struct option_row *o = option_find(word + 2, strcspn(word + 2, "="), VERB_COMPARE);
+    return is_handed_on(word) && o->group != GROUP_GENERAL && o->group != GROUP_READING;
+}
+
 static int unknown_method(const char *word, struct error *e)
 {
     char allowed[160];
@@ -125,7 +148,7 @@ static int add_key(struct plan_cell *cell, double *share, const char *spec, cons
             return wrong("--methods", spec, "unlabeled=0..1", e);
         return 0;
     }
-    if (!strchr(word, '=') || !is_handed_on(option))
+    if (!strchr(word, '=') || !is_open(option))
         return wrong("--methods", spec, "NAME[:KEY=VALUE]... with options of train that the plan leaves open",
                      e);
     return cell ? add_word(cell, mem_string(e, option), e) : 0;
@@ -207,7 +230,7 @@ static int fill_cell(struct plan_cell *cell, const struct plan *p, struct error 
     config_free(&train);
     mem_free(cell->words[--cell->n_words]); /* where the data stood so that the rest could be checked */
     for (int i = 0; i < n; i++)
-        if (result < 0 || add_word(cell, data[i], e) < 0)
+        if (add_word(cell, data[i], e) < 0) /* which frees it */
             result = -1;
     if (n == 1)
         drop_label_map(cell);
@@ -297,7 +320,7 @@ static int add_methods(struct plan *p, int64_t labels, struct error *e)
     int first = t->n_lines;
     char spec[200];
     for (const char *at = p->c->methods; at;) {
-        if (next_word(spec, sizeof spec, &at) < 0)
+        if (next_spec(spec, sizeof spec, &at) < 0)
             return wrong("--methods", p->c->methods, "names with commas between", e);
         int all = strcmp(spec, "all") == 0;
         for (int i = 0; all && methods[i]; i++)
@@ -308,6 +331,17 @@ static int add_methods(struct plan *p, int64_t labels, struct error *e)
     }
     set_reference(t, first, p->c->reference);
     return 0;
+}
+
+/* The default may be absent; a name that was given may not. */
+static int check_reference(const struct config *c, struct error *e)
+{
+    char spec[200];
+    int found = strcmp(c->reference, "aua") == 0;
+    for (const char *at = c->methods; at && !found;)
+        found = next_spec(spec, sizeof spec, &at) == 0 &&
+                (strcmp(spec, c->reference) == 0 || (strcmp(spec, "all") == 0 && method_find(c->reference)));
+    return found ? 0 : wrong("--reference", c->reference, "one of --methods", e);
 }
 
 static int add_ablation(struct plan *p, const struct ablation *a, const int64_t *labels, int n_labels,
@@ -366,7 +400,8 @@ int plan_make(struct plan *out, const struct config *c, struct error *e)
         else if (bad || parse_int(&labels[n], word) < 0 || labels[n] < 1)
             return wrong("--labels", c->label_counts, "up to 16 counts with commas, and all", e);
     }
-    if (read_seeds(out, e) < 0 || plan_open_data(out, e) < 0 || !add_table(out, "methods", "Methods", e))
+    if (check_reference(c, e) < 0 || read_seeds(out, e) < 0 || plan_open_data(out, e) < 0 ||
+        !add_table(out, "methods", "Methods", e))
         return -1;
     for (int k = 0; k < n; k++)
         if (add_methods(out, labels[k], e) < 0)
@@ -445,6 +480,7 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     facts_add(out, "largest", "%d", train.largest);
     facts_add(out, "val", "%s", train.val ? train.val : "none"); /* these cases are not trained on */
     config_free(&train);
+    facts_add(out, "label_map", "%s", c->label_map ? c->label_map : "none");
     facts_add(out, "protocol", "%d", c->protocol);
     facts_add(out, "stride", "%lld,%lld,%lld", (long long)c->stride[0], (long long)c->stride[1],
               (long long)c->stride[2]);

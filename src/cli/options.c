@@ -178,10 +178,10 @@ const struct option_row options[] = {
      .verbs = TRAIN, .value = "bottleneck", .choices = "both|bottleneck|none",
      .help = "where channels are dropped in training"},
     {.name = "augment", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.augment),
-     .verbs = TRAIN, .value = "paper", .choices = "paper|crop|full|mild",
+     .verbs = TRAIN, .value = "paper", .choices = "paper|crop|full|mild|mirror",
      .help = "paper turns and mirrors, crop does neither, full adds scaling, bending and "
              "intensities, mild exchanges left and right, scales and turns a little and changes "
-             "intensities"},
+             "intensities, mirror does so along all three axes"},
     {.name = "dice-share", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.dice_share),
      .verbs = TRAIN, .value = "0.5", .min = 0, .max = 1, .meta = "S",
      .help = "share of Dice in the loss of labels; the rest is cross-entropy"},
@@ -285,8 +285,8 @@ const struct option_row options[] = {
      .help = "steps of stage 2 as a share of --steps"},
     {.name = "stage2-paste", .kind = OPTION_FLAG, .group = GROUP_AUA, .offset = AT(set.stage2_paste),
      .verbs = TRAIN, .value = "false",
-     .help = "aua: in stage 2 boxes are pasted between labelled and unlabelled patches, and an averaged "
-             "teacher labels the latter"},
+     .help = "aua: stage 2 goes on from stage 1, pastes boxes between labelled and unlabelled patches, and "
+             "an averaged teacher labels the latter"},
     {.name = "paste-warmup", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.paste_warmup),
      .verbs = TRAIN, .value = "0.25", .min = 0.01, .max = 100, .meta = "R",
      .help = "copy-paste: steps with labelled scans alone before the others, as a share of --steps"},

@@ -35,7 +35,8 @@ static const struct {
              "augment = mild\ndropout = bottleneck\noptimizer = adam\nlr = 0.001\ndice-share = 0.8\n"
              "pseudo-threshold = 0.8\npaste-weight = 1\ntta = true\n"},
     {"la", "method = copy-paste\nsteps = 4000\nbatch = 8\nlabeled-batch = 4\nschedule = poly\n"
-           "augment = mild\ndropout = bottleneck\npatch = 112,112,80\nrecipe = la\nlargest = true\n"},
+           "augment = mild\ndropout = bottleneck\npaste-warmup = 1\npatch = 112,112,80\nrecipe = la\n"
+           "largest = true\n"},
 };
 
 const char *preset_text(const char *name)

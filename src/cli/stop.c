@@ -57,6 +57,7 @@ static void *wait_for_stop(void *arg)
 void stop_watch(enum verb verb)
 {
     static sigset_t signals;
+    struct sigaction hangup;
     pthread_t thread;
     if (verb == VERB_PREPARE || verb == VERB_TRAIN || verb == VERB_COMPARE) {
         stop_advice = verb == VERB_TRAIN ? "; --resume goes on" : "; run the same command again to go on";
@@ -65,10 +66,12 @@ void stop_watch(enum verb verb)
     if (verb == VERB_TRAIN || verb == VERB_COMPARE)
         signal(SIGPIPE, SIG_IGN); /* a log piped to `head` must not end a run */
     signal(SIGXFSZ, SIG_IGN);     /* a write past `ulimit -f` fails like one on a full disk [P15] */
+    signal(SIGCHLD, SIG_DFL);     /* where a parent ignores it, a child would end without a trace */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
+    if (sigaction(SIGHUP, NULL, &hangup) < 0 || hangup.sa_handler != SIG_IGN) /* not under nohup */
+        sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     if (pthread_create(&thread, NULL, wait_for_stop, &signals) != 0)
         pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* then the default: die at once */

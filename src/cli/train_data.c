@@ -106,34 +106,13 @@ static int recipe_of(struct recipe *out, const struct dataset *d, struct error *
     return result;
 }
 
-/* Opens the set, through the cache if need be. */
-static int open_prepared(struct dataset *out, struct recipe *recipe, const struct config *c,
-                         struct pool *pool, struct error *e)
-{
-    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
-                                .leave_out = c->leave_out,
-                                .seed = (uint64_t)c->set.seed,
-                                .geometry_tolerance_mm = c->geometry_tolerance_mm,
-                                .report = console_report(c)};
-    if (dataset_open(out, c->args[0], &o, e) < 0)
-        return -1;
-    if (*out->note)
-        report_line(o.report, REPORT_NOTE, out->root, NULL, "%s", out->note);
-    const char *name = train_recipe(c, out);
-    if (strcmp(name, "none") == 0)
-        return recipe_of(recipe, out, e);
-    char *folder = c->cache ? mem_string(e, c->cache) : path_join(e, c->output, "cache");
-    int result = folder ? train_prepare(recipe, c, out, name, folder, pool, e) : -1;
-    dataset_free(out);
-    if (result == 0) {
-        o.labeled = o.label_map = o.leave_out = NULL; /* done in the first pass */
-        result = dataset_open(out, folder, &o, e);
-    }
-    mem_free(folder);
-    return result;
-}
-
 /* ---- validation cases -------------------------------------------------------------------------- */
+
+static int no_label(const struct config *c, struct error *e)
+{
+    fail(e, ERR_DATA, "L10", "no labelled case to learn from");
+    return fail_in(e, c->args[0]);
+}
 
 static int is_labeled(const struct data_case *k)
 {
@@ -184,6 +163,46 @@ static int choose_val(char *keep, const struct dataset *d, const char *val, stru
         return -1;
     mem_free(text);
     return result < 0 ? fail_in(e, "--val") : 0;
+}
+
+/* Is a label left to learn from? Asked before scans are prepared for nothing. */
+static int check_val(const struct dataset *d, const struct config *c, struct error *e)
+{
+    char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1);
+    int result = keep ? choose_val(keep, d, c->val, e) : -1, left = 0;
+    for (int i = 0; i < d->n_cases && result == 0; i++)
+        left += is_labeled(&d->cases[i]) && !keep[i];
+    mem_free(keep);
+    return result < 0 || left > 0 ? result : no_label(c, e);
+}
+
+/* ---- loading -------------------------------------------------------------------------------------- */
+
+/* Opens the set, through the cache if need be. */
+static int open_prepared(struct dataset *out, struct recipe *recipe, const struct config *c,
+                         struct pool *pool, struct error *e)
+{
+    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
+                                .leave_out = c->leave_out,
+                                .seed = (uint64_t)c->set.seed,
+                                .geometry_tolerance_mm = c->geometry_tolerance_mm,
+                                .report = console_report(c)};
+    if (dataset_open(out, c->args[0], &o, e) < 0 || check_val(out, c, e) < 0)
+        return -1;
+    if (*out->note)
+        report_line(o.report, REPORT_NOTE, out->root, NULL, "%s", out->note);
+    const char *name = train_recipe(c, out);
+    if (strcmp(name, "none") == 0)
+        return recipe_of(recipe, out, e);
+    char *folder = c->cache ? mem_string(e, c->cache) : path_join(e, c->output, "cache");
+    int result = folder ? train_prepare(recipe, c, out, name, folder, pool, e) : -1;
+    dataset_free(out);
+    if (result == 0) {
+        o.labeled = o.label_map = o.leave_out = NULL; /* done in the first pass */
+        result = dataset_open(out, folder, &o, e);
+    }
+    mem_free(folder);
+    return result;
 }
 
 /* Training cases without, and validation cases alone. Test cases are in neither. */
@@ -283,9 +302,8 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     struct run_facts *f = &out->facts;
     if (open_prepared(&d, &f->recipe, c, pool, e) < 0 || load_stores(out, &d, c, pool, e) < 0)
         goto out;
-    if (out->store.n_labeled == 0) {
-        fail(e, ERR_DATA, "L10", "no labelled case to learn from");
-        fail_in(e, c->args[0]);
+    if (out->store.n_labeled == 0) { /* others were left out as bad */
+        no_label(c, e);
         goto out;
     }
     if (out->val.n_classes > out->store.n_classes)
@@ -305,6 +323,7 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     f->mirrors = train_mirrors(&c->set);
     f->tta = c->tta == 1;
     f->largest = c->largest == 1;
+    f->late_covariance = c->set.stage2_cov && c->set.stages > 1;
     out->hash = hash_store(&out->val, hash_store(&out->store, 1));
     result = copy_names(f, &d, e);
 out:
@@ -318,7 +337,7 @@ int64_t train_total_steps(const struct settings *s)
 {
     const struct method *m = method_find(s->method);
     int64_t total = 0;
-    for (const struct phase *p = m->phases; p->name; p++)
-        total += p->stage > s->stages ? 0 : phase_steps(p, s);
+    for (int i = 0; i < method_phases(m, s); i++)
+        total += phase_steps(&m->phases[i], s);
     return total;
 }

@@ -43,8 +43,8 @@ static int run_plan(struct plan *p, struct error *e)
 {
     const char *dir = p->c->output;
     size_t missing = io_missing(dir);
-    int lock = -1, merged = 0, code = 0, result;
-    if (io_make_folders(dir, e) < 0 || io_lock_folder(&lock, dir, e) < 0)
+    int merged = 0, code = 0, result;
+    if (io_make_folders(dir, e) < 0 || io_lock_folder(&p->lock, dir, e) < 0)
         return complain(e);
     result = p->c->merge ? compare_merge(&merged, p, e) : 0;
     if (result == 0 && p->c->merge)
@@ -53,10 +53,12 @@ static int run_plan(struct plan *p, struct error *e)
     if (result == 0 && !p->c->tables_only)
         result = compare_jobs(&code, p, e);
     if (result == 0)
+        result = io_check_locked(p->lock, dir, e);
+    if (result == 0)
         result = compare_output(p, e);
     if (result < 0)
         io_remove_empty(dir, missing); /* a plan that was refused leaves nothing */
-    io_unlock_folder(lock);
+    io_unlock_folder(p->lock);
     if (result < 0)
         return complain(e);
     if (!p->c->quiet)

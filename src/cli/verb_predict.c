@@ -63,10 +63,8 @@ static char *output_path(const struct config *c, const struct dataset *d, const 
 /* Even --force does not write a mask over the scan it is made from. */
 static int check_output(const char *path, const struct data_case *k, int force, struct error *e)
 {
-    struct stat a, b;
     for (int i = 0; i < k->n_images; i++)
-        if (stat(path, &a) == 0 && stat(k->images[i], &b) == 0 && a.st_dev == b.st_dev &&
-            a.st_ino == b.st_ino) {
+        if (io_is_same(path, k->images[i])) {
             fail(e, ERR_CONFIG, "O01", "this is a scan to predict, and would be replaced");
             return fail_in(e, path);
         }
@@ -157,6 +155,7 @@ int verb_predict(struct config *c)
     struct dataset_options o = {.follow = c->follow, .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
     double ambiguity = 0.0;
+    size_t missing = io_missing(c->output);
     int result = predicting_open(&p, c, c->uncertainty, &e);
     if (result == 0)
         result = dataset_open_scans(&d, c->input, p.facts.channels, &o, &e);
@@ -170,6 +169,8 @@ int verb_predict(struct config *c)
         result = check_outputs(c, &d, &e);
     if (result == 0)
         result = predict_all(&ambiguity, &p, c, &d, &e);
+    if (result < 0)
+        io_remove_empty(c->output, missing); /* a folder that was made for nothing */
     if (result == 0 && !c->quiet) {
         printf("%s: %d mask%s", c->output, d.n_cases, d.n_cases == 1 ? "" : "s");
         printf(c->uncertainty && d.n_cases == 1 ? ", ambiguity %.4f\n" : "\n", ambiguity);

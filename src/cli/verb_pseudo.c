@@ -116,20 +116,32 @@ static int propose_all(struct predicting *p, const struct config *c, const struc
     struct ranked *ranked = mem_alloc(e, (size_t)n, sizeof *ranked);
     char *labels = path_join(e, c->output, "labels"), *sure = path_join(e, c->output, "confidence");
     const char *const folder[2] = {labels, sure};
+    size_t missing[2] = {labels ? io_missing(labels) : 0, sure ? io_missing(sure) : 0};
     if (!ranked || !labels || !sure || check_outputs(c, d, folder, e) < 0)
         goto out;
     for (int i = 0; i < d->n_cases; i++) {
         const struct data_case *k = &d->cases[i];
         if (!is_unlabeled(k))
             continue;
-        if (propose(&ranked[done], p, c, d, k, folder, e) < 0)
+        if (propose(&ranked[done], p, c, d, k, folder, e) == 0)
+            progress_at(line, ++done);
+        else if (c->skip_bad && e->code == ERR_DATA)
+            report_line(console_report(c), REPORT_WARNING, NULL, *e->id ? e->id : NULL, "%s; case left out",
+                        e->text);
+        else
             goto out;
-        progress_at(line, ++done);
     }
     progress_end(line);
     line = NULL;
+    if (done == 0) {
+        fail(e, ERR_DATA, "L10", "no unlabelled case can be read");
+        fail_in(e, c->args[1]);
+        goto out;
+    }
     result = tell(c, ranked, done, e);
 out:
+    for (int i = 0; i < 2 && result < 0 && missing[i]; i++)
+        io_remove_empty(folder[i], missing[i]);
     progress_end(line);
     mem_free(ranked);
     mem_free(labels);
@@ -152,6 +164,10 @@ int verb_pseudo(struct config *c)
     if (result == 0 && dataset_count(&d, SPLIT_TRAIN, 0) == 0) {
         result = fail(&e, ERR_DATA, "L10", "no unlabelled training case; --labeled N hides labels");
         fail_in(&e, c->args[1]);
+    }
+    if (result == 0 && io_is_same(c->output, d.root)) {
+        result = fail(&e, ERR_CONFIG, "O01", "this is the data set: proposals would lie among its labels");
+        fail_in(&e, c->output);
     }
     if (result == 0)
         result = propose_all(&p, c, &d, &e);

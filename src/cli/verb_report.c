@@ -103,25 +103,13 @@ static int read_all(struct reporting *t, const struct config *c, struct error *e
 
 /* ---- writing ----------------------------------------------------------------------------------- */
 
-/* Writes and empties *h. */
-static int write_text(struct html *h, const char *path, struct error *e)
-{
-    char *text;
-    size_t n;
-    if (html_take(&text, &n, h, e) < 0)
-        return -1;
-    int result = io_write_all(path, 0666, text, n, e);
-    mem_free(text);
-    return result;
-}
-
 static int write_chart(struct html *h, int drawn, const char *folder, const char *name, const char *of,
                        struct error *e)
 {
     char *path = mem_format(e, "%s/%s%s%s.svg", folder, name, *of ? "-" : "", of);
     int result = path ? 0 : -1;
     if (drawn && path)
-        result = write_text(h, path, e);
+        result = html_write(h, path, e);
     html_drop(h);
     mem_free(path);
     return result;
@@ -152,10 +140,10 @@ static int write_all(const struct reporting *t, const struct config *c, struct e
     struct report_page page = {.title = c->title, .runs = t->runs, .n_runs = t->n_runs,
                                .pictures = &t->pictures, .version = FALX_VERSION};
     struct html h = {0};
-    report_html(&h, &page);
-    if (write_text(&h, c->output, e) < 0)
+    if (c->charts && write_charts(&page, c->charts, e) < 0)
         return -1;
-    return c->charts ? write_charts(&page, c->charts, e) : 0;
+    report_html(&h, &page); /* last: a page is there when all else is */
+    return html_write(&h, c->output, e);
 }
 
 /* ---- telling ------------------------------------------------------------------------------------ */

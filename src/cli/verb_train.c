@@ -72,7 +72,10 @@ static void store_failed(struct telling *t)
 static void tell_resumed(void *arg, int phase_number, int64_t step)
 {
     struct telling *t = arg;
+    const char *override = t->config->override;
     if (t->runs && runs_forget_after(t->runs, phase_number, step, &t->error) < 0)
+        store_failed(t);
+    if (t->runs && override && runs_set_fact(t->runs, "override", override, &t->error) < 0)
         store_failed(t);
 }
 
@@ -327,6 +330,9 @@ static int measure_cost(double *cost, const struct config *c, const struct train
     trial.report = NULL;
     trial.listen = (struct train_listener){.arg = &m, .step = measure_step, .stop = asks_stop};
     int result = io_make_folders(folder, e) < 0 ? -1 : train_run(&r, &trial, e);
+    if (result < 0 && e->code == ERR_STOPPED)
+        fail(e, ERR_STOPPED, "P11", "stopped while steps were timed for --budget; the same command begins "
+             "anew");
     io_remove_tree(folder);
     mem_free(folder);
     *cost = measured_seconds(&m) / (double)steps;
@@ -334,14 +340,14 @@ static int measure_cost(double *cost, const struct config *c, const struct train
 }
 
 /* Sets the steps so that all phases together take about as long as wished: a few steps say how many make a
- * fiftieth of the time, and these how many fill it. */
+ * twentieth of the time, and these how many fill it. */
 static int measure_budget(struct config *c, const struct train_options *o, double seconds, struct error *e)
 {
     enum { FIRST = 4, MOST = 400 };
     double begun = bench_now(), cost, some;
     if (measure_cost(&cost, c, o, FIRST, e) < 0)
         return -1;
-    some = cost > 0 ? seconds / 50 / cost : 0;
+    some = cost > 0 ? seconds / 20 / cost : 0;
     if (some > FIRST && measure_cost(&cost, c, o, some < MOST ? (int64_t)some : MOST, e) < 0)
         return -1;
     seconds = 0.95 * seconds - (bench_now() - begun); /* 5 % for loading, saving, the rest */
@@ -415,7 +421,7 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
         .run = c->output, .lock = lock, .settings = &c->set, .store = &d->store,
         .val = d->val.n_cases ? &d->val : NULL,
         .dev = dev, .checkpoint_every = c->checkpoint_every, .checkpoint_seconds = 300, .resume = c->resume,
-        .data_hash = d->hash, .version = FALX_VERSION,
+        .override = c->override, .data_hash = d->hash, .version = FALX_VERSION,
         .sampler_threads = train_sampler_threads(dev), .report = console_report(c),
         .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
                     .validated = tell_validation, .saving = tell_saving, .stop = asks_stop}};

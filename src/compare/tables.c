@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "compare/compare.h"
 
 static const char *const titles[REPORT_METRICS] = {"Dice", "Jaccard", "ASD", "95HD"};
@@ -208,6 +207,15 @@ static void csv_real(struct html *h, double v)
     html_add(h, isfinite(v) ? ",%.10g" : ",", v);
 }
 
+/* What every row begins with: table,method,labeled */
+static void csv_line(struct html *h, const struct compare_table *t, const struct compare_line *l)
+{
+    csv_text(h, t->name);
+    html_add(h, ",");
+    csv_text(h, l->title);
+    html_add(h, ",%lld", (long long)l->labeled);
+}
+
 static void csv_results(struct html *h, const struct comparison *c)
 {
     html_add(h, "table,method,labeled,unlabeled,seeds_done,seeds");
@@ -221,11 +229,8 @@ static void csv_results(struct html *h, const struct comparison *c)
         for (int i = 0; i < c->tables[t].n_lines; i++) {
             const struct compare_line *l = &c->tables[t].lines[i];
             const struct compare_published *said = published_of(c, l);
-            csv_text(h, c->tables[t].name);
-            html_add(h, ",");
-            csv_text(h, l->title);
-            html_add(h, ",%lld,%lld,%d,%d", (long long)l->labeled, (long long)l->unlabeled, l->n_done,
-                     l->n_seeds);
+            csv_line(h, &c->tables[t], l);
+            html_add(h, ",%lld,%d,%d", (long long)l->unlabeled, l->n_done, l->n_seeds);
             for (int m = 0; m < REPORT_METRICS; m++) {
                 csv_real(h, l->mean[m]);
                 csv_real(h, l->sd[m]);
@@ -248,10 +253,8 @@ static void csv_cost(struct html *h, const struct comparison *c)
             const struct compare_line *l = &c->tables[t].lines[i];
             double value[COSTS];
             cost_values(value, &l->cost);
-            csv_text(h, c->tables[t].name);
-            html_add(h, ",");
-            csv_text(h, l->title);
-            html_add(h, ",%lld,%lld", (long long)l->labeled, (long long)l->unlabeled);
+            csv_line(h, &c->tables[t], l);
+            html_add(h, ",%lld", (long long)l->unlabeled);
             for (int k = 0; k < COSTS; k++)
                 csv_real(h, value[k]);
             html_add(h, "\n");
@@ -267,14 +270,11 @@ static void csv_cases(struct html *h, const struct comparison *c)
                 const struct compare_line *l = &c->tables[t].lines[i];
                 const struct compare_run *r = l->runs[s];
                 for (int k = 0; r && !r->error && k < r->scores.n_cases; k++) {
-                    const char *words[] = {c->tables[t].name, l->title, NULL, r->name, r->scores.names[k]};
-                    for (int w = 0; w < 5; w++) {
-                        if (w == 2)
-                            html_add(h, ",%lld", (long long)l->labeled);
-                        else
-                            html_add(h, w ? "," : "");
-                        csv_text(h, words[w] ? words[w] : "");
-                    }
+                    csv_line(h, &c->tables[t], l);
+                    html_add(h, ",");
+                    csv_text(h, r->name);
+                    html_add(h, ",");
+                    csv_text(h, r->scores.names[k]);
                     for (int m = 0; m < REPORT_METRICS; m++)
                         csv_real(h, r->value[k][m]);
                     csv_real(h, r->ambiguity ? r->ambiguity[k] : NAN);
@@ -315,12 +315,8 @@ int compare_missing(const struct comparison *c)
 
 static int write_text(struct html *h, const char *folder, const char *name, struct error *e)
 {
-    char *text = NULL, *path = path_join(e, folder, name);
-    size_t n;
-    int result = html_take(&text, &n, h, e);
-    if (result == 0)
-        result = path ? io_write_all(path, 0666, text, n, e) : -1;
-    mem_free(text);
+    char *path = path_join(e, folder, name);
+    int result = html_write(h, path, e);
     mem_free(path);
     return result;
 }

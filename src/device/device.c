@@ -81,6 +81,12 @@ int device_check(struct device *dev, struct error *e)
     return -1;
 }
 
+int device_kind_length(const struct device *dev)
+{
+    const char *last = strrchr(dev->describe, ',');
+    return (int)(last && strstr(last, "thread") ? (size_t)(last - dev->describe) : strlen(dev->describe));
+}
+
 enum value_type device_value_type(const struct device *dev)
 {
     return dev->precision == PRECISION_BF16 ? VALUE_BF16 : VALUE_F32;

@@ -58,6 +58,7 @@ struct device_ops {
     /* Memory comes zeroed and aligned to 64 bytes; NULL with the sticky error set on failure. */
     void *(*alloc)(struct device *dev, size_t bytes);
     void (*free)(struct device *dev, void *memory); /* NULL is fine */
+    /* Memory of the host may be used again when a call returns; copies need not have happened by then. */
     void (*upload)(struct device *dev, void *to, const void *from_host, size_t bytes);
     void (*download)(struct device *dev, void *to_host, const void *from, size_t bytes);
     void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);
@@ -132,6 +133,8 @@ int device_open(struct device **out, const struct device_options *o, struct erro
 void device_close(struct device *dev); /* NULL is fine */
 /* 0, or -1 with the sticky error copied to *e. */
 int device_check(struct device *dev, struct error *e);
+/* Bytes of describe without the number of threads, on which no bit of a result depends. */
+int device_kind_length(const struct device *dev);
 /* The type of values between layers under the device's precision. */
 enum value_type device_value_type(const struct device *dev);
 

@@ -21,7 +21,6 @@ static int upload_truth(struct trainer *t, struct adversary *a, struct error *e)
     t->dev->ops->upload(t->dev, a->known.data, bytes, (size_t)n);
     memset(bytes + t->n_labeled, 0, (size_t)t->n_unlabeled);
     t->dev->ops->upload(t->dev, a->truth.data, bytes, (size_t)n);
-    t->dev->ops->sync(t->dev); /* bytes go now */
     mem_free(bytes);
     return 0;
 }

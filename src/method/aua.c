@@ -13,8 +13,8 @@
  *                  loss = (CE + Dice)/2 on both + lambda_r (pcl on both)
  *              where pcl draws each voxel's feature to the prototype of its class.
  *              Ours, with stage2_paste: boxes are pasted between labelled and unlabelled patches
- *              (paste.c), and the labeller goes on as an averaged teacher of the new network; it is
- *              the result.
+ *              (paste.c), the new network begins as the labeller, and the labeller goes on as its
+ *              averaged teacher; it is the result.
  *
  * Where paper and released code differ there is a switch in settings.h. Ours in general: the contrast
  * uses each voxel's own projection (the released code scrambles them), boundaries are centred, and the

@@ -36,7 +36,7 @@ int aua_contrast(struct trainer *t, struct model *student, double weight);
 double aua_contrast_mean(const struct trainer *t, int with);
 
 /* The prototypes, a state of the checkpoint; and the stage-1 student that later phases look at, without what
- * only its training needed. */
+ * only its training needed. n_items 0: not run in this phase. */
 int aua_prototypes_state(struct trainer *t, struct error *e);
 struct model *aua_labeller(struct trainer *t, int n_items, struct error *e);
 

@@ -90,15 +90,15 @@ int aua_contrast(struct trainer *t, struct model *student, double weight)
 {
     struct aua *a = t->method_state;
     int with = 0, at_once = a->points_in.n;
-    for (int i = 0; i < t->n_labeled; i++)
-        with += part_has_boundary(t, i);
     choose_points(t);
+    for (int i = 0; i < t->n_labeled; i++)
+        with += a->n_points[i] > 0;
     for (int i = 0; i < t->n_labeled; i += at_once) {
         int points = 0;
         for (int k = i; k < i + at_once; k++)
             points += a->n_points[k];
         if (points > 0)
-            contrast_items(t, student, i, at_once, with ? weight / with : 0.0);
+            contrast_items(t, student, i, at_once, weight / with);
         else
             memset(a->bcl + i, 0, (size_t)at_once * sizeof *a->bcl);
     }

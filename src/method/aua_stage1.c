@@ -12,7 +12,7 @@ int stage1_begin(struct trainer *t, struct error *e)
                                           NET_TRAINING, 1, e);
     if (!student || !trainer_model(t, "teacher", &def, t->n_unlabeled, NET_FORWARD_ONLY, 0, e))
         return -1;
-    if (s->proto_ckpt == PROTO_MIDDLE && !trainer_model(t, "labeller", &def, 0, NET_FORWARD_ONLY, 0, e))
+    if (s->proto_ckpt == PROTO_MIDDLE && !aua_labeller(t, 0, e))
         return -1;
     a->noisy = part_like(&t->image, t->n_unlabeled, t->image.c, VALUE_F32);
     if (part_alloc(t, &a->noisy, e) < 0 || aua_scratch(t, e) < 0)
@@ -33,8 +33,7 @@ void stage1_gradients(struct trainer *t)
     struct net_pass pass = part_pass(t, NET_TRAIN, 0);
     net_forward(student->net, &t->image, &pass);
     struct tensor unlabeled = tensor_items(&t->image, l, u);
-    add_noise(t->dev, &a->noisy, &unlabeled, s->teacher_noise, (uint64_t)s->seed, t->draw,
-              RNG_INPUT_NOISE + 1);
+    semi_noise(t, &a->noisy, &unlabeled, 1);
     pass = part_pass(t, NET_TRAIN, 1);
     net_forward(teacher->net, &a->noisy, &pass);
 
@@ -48,8 +47,7 @@ void stage1_gradients(struct trainer *t)
         open.mask = other.mask = tensor_items(&t->mask, l, u);
     }
     struct tensor label = tensor_items(&t->label, 0, l);
-    double half = s->sup_dice ? 0.5 : 1.0, mc, dice = 0.0, ged;
-    double w = ramp_weight(s->consistency, t->step, t->steps, s->ramp == RAMP_CONTINUOUS);
+    double half = s->sup_dice ? 0.5 : 1.0, w = semi_weight(t), mc, dice = 0.0, ged;
     ask_mc_likelihood(a->scratch, &known, &label, samples, half, &mc);
     if (s->sup_dice)
         ask_dice(a->scratch, &known.mean, &label, half, &known.dmean, &dice);
@@ -70,10 +68,11 @@ void stage1_gradients(struct trainer *t)
 
 void stage1_after(struct trainer *t)
 {
-    struct model *student = trainer_find(t, "student");
-    ema_update(trainer_find(t, "teacher")->params, student->params, t->step, t->set->ema_decay);
-    if (t->set->proto_ckpt == PROTO_MIDDLE && t->step + 1 == (t->steps + 1) / 2)
-        params_copy(trainer_find(t, "labeller")->params, student->params);
+    struct model *student = trainer_find(t, "student"), *labeller = trainer_find(t, "labeller");
+    semi_after(t);
+    /* once, in the middle; if that step was not applied, after the next one that is */
+    if (labeller && labeller->params->batches == 0 && t->step + 1 >= (t->steps + 1) / 2)
+        params_copy(labeller->params, student->params);
 }
 
 int stage1_end(struct trainer *t, struct error *e)

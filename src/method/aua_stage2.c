@@ -15,7 +15,7 @@ int stage2_begin(struct trainer *t, struct error *e)
     struct model *m = trainer_model(t, "stage2", &def, n, NET_TRAINING, 1, e);
     if (!m || (paste && paste_alloc(t, &a->paste, n, e) < 0))
         return -1;
-    if (t->set->stage2_init == STAGE2_STAGE1 && t->step == 0)
+    if ((paste || t->set->stage2_init == STAGE2_STAGE1) && t->step == 0)
         params_copy(m->params, first->params);
     a->pseudo = part_like(&t->image, t->n_unlabeled, 1, VALUE_U8);
     a->trusted = part_like(&t->image, t->n_unlabeled, 1, VALUE_F32);
@@ -27,12 +27,13 @@ int stage2_begin(struct trainer *t, struct error *e)
     return aua_prototypes_state(t, e);
 }
 
-/* Stage-1 labels of the unlabelled items, and which of them to believe. */
+/* Labels of the unlabelled items, and which of them to believe. An averaged teacher has statistics of its
+ * own, as in copypaste.c. */
 static void pseudo_labels(struct trainer *t, const struct tensor *unlabeled)
 {
     struct aua *a = t->method_state;
     struct model *m = trainer_find(t, "labeller");
-    struct net_pass pass = part_pass(t, NET_EVAL, 1);
+    struct net_pass pass = part_pass(t, t->set->stage2_paste ? NET_TRAIN : NET_EVAL, 1);
     net_forward(m->net, unlabeled, &pass);
     struct tensor logits = net_value(m->net, "mean");
     hard_labels(t->dev, &logits, &a->pseudo, &a->trusted);
@@ -86,8 +87,8 @@ static void learn_labels(struct trainer *t, struct net *net, const struct lesson
     struct tensor logits = net_value(net, "mean"), dlogits = net_grad(net, "mean");
     for (int side = 0; side < 2; side++) {
         struct tensor z = part_of(l, side, &logits), dz = part_of(l, side, &dlogits);
-        value[side] = loss_ce_dice(t->dev, a->scratch, &z, &l->label[side], &l->weight[side],
-                                   l->share[side], &dz, NULL, NULL);
+        value[side] = loss_ce_dice(a->scratch, &z, &l->label[side], &l->weight[side], l->share[side], &dz,
+                                   NULL, NULL);
     }
 }
 
@@ -103,8 +104,8 @@ static void learn_prototypes(struct trainer *t, struct net *net, const struct le
     for (int side = 0; side < 2 && s->lambda_r > 0; side++) {
         struct tensor grad = net_grad(net, "features"), df = part_of(l, side, &grad);
         struct tensor f = part_of(l, side, &features);
-        value[side] = loss_prototypes(t->dev, a->scratch, a->prototypes, &f, &l->label[side],
-                                      &l->weight[side], s->pcl_tau, s->pcl_ignore_bg, s->lambda_r, &df);
+        value[side] = loss_prototypes(a->scratch, a->prototypes, &f, &l->label[side], &l->weight[side],
+                                      s->pcl_tau, s->pcl_ignore_bg, s->lambda_r, &df);
     }
 }
 
@@ -116,7 +117,7 @@ static double learn_covariance(struct trainer *t, struct model *m, const struct 
     aua_gradients(&g, m, 0, n, 0);
     if (t->mask.data)
         g.mask = tensor_items(&t->mask, 0, n);
-    return loss_mc_likelihood(t->dev, a->scratch, &g, &l->label[0], (int)t->set->mc_samples, 1.0);
+    return loss_mc_likelihood(a->scratch, &g, &l->label[0], (int)t->set->mc_samples, 1.0);
 }
 
 void stage2_gradients(struct trainer *t)
@@ -142,5 +143,5 @@ void stage2_gradients(struct trainer *t)
 void stage2_after(struct trainer *t)
 {
     if (t->set->stage2_paste)
-        part_average(t, "labeller", "stage2");
+        part_average_weights(t, "labeller", "stage2");
 }

@@ -75,10 +75,9 @@ static void learn(struct trainer *t, double weight)
     struct tensor logits = net_value(student->net, "logits");
     struct tensor dlogits = net_grad(student->net, "logits");
     struct tensor label = tensor_items(&t->label, 0, p->paste.mixed.n);
-    double known = loss_ce_dice(t->dev, p->scratch, &logits, &label, &p->paste.weight[0], 1.0, &dlogits,
-                                NULL, NULL);
-    double other = loss_ce_dice(t->dev, p->scratch, &logits, &p->other, &p->paste.weight[1], weight,
-                                &dlogits, NULL, NULL);
+    double known = loss_ce_dice(p->scratch, &logits, &label, &p->paste.weight[0], 1.0, &dlogits, NULL, NULL);
+    double other = loss_ce_dice(p->scratch, &logits, &p->other, &p->paste.weight[1], weight, &dlogits, NULL,
+                                NULL);
     net_backward(student->net);
     note(t, "loss", known + weight * other);
     note(t, "supervised", known);

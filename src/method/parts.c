@@ -1,6 +1,4 @@
 /* parts.c - see parts.h. */
-#include <string.h>
-
 #include "method/parts.h"
 
 struct net_definition part_definition(const struct trainer *t)
@@ -31,7 +29,7 @@ void part_learn_labels(struct trainer *t, const char *model, struct loss_scratch
     double ce, dice;
     net_forward(net, &t->image, &pass);
     struct tensor logits = net_value(net, "logits"), dlogits = net_grad(net, "logits");
-    double loss = loss_ce_dice(t->dev, scratch, &logits, &t->label, &everywhere, 1.0, &dlogits, &ce, &dice);
+    double loss = loss_ce_dice(scratch, &logits, &t->label, &everywhere, 1.0, &dlogits, &ce, &dice);
     net_backward(net);
     note(t, "loss", loss);
     note(t, "ce", ce);
@@ -60,14 +58,6 @@ void part_free(struct trainer *t, struct tensor *x)
 {
     t->dev->ops->free(t->dev, x->data);
     x->data = NULL;
-}
-
-int part_has_boundary(const struct trainer *t, int item)
-{
-    const int *dims = t->batch->dims;
-    int64_t voxels = (int64_t)dims[0] * dims[1] * dims[2];
-    const uint8_t *label = t->label_host + item * voxels;
-    return memcmp(label, label + 1, (size_t)voxels - 1) != 0;
 }
 
 void part_average_weights(struct trainer *t, const char *teacher, const char *student)

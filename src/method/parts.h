@@ -43,8 +43,6 @@ void paste_free(struct trainer *t, struct paste *p);
 void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts,
                const struct tensor *seconds, int shift);
 
-/* 1 if the label of this slot is not the same everywhere. */
-int part_has_boundary(const struct trainer *t, int item);
 /* The teacher's weights follow the student's, an average over all phases (draw, not step, counts). */
 void part_average_weights(struct trainer *t, const char *teacher, const char *student);
 /* ... and its running statistics are the student's. */

@@ -1,14 +1,13 @@
 /* model_file.c - params to and from tensors with names; see model_file.h.
  *
  *     params.value   [ weights, biases, gammas, betas | running_mean, running_var ]   device
- *          |  one download
+ *          |  param_download, which turns weights to PyTorch's order
  *     model_copy     the same block in host memory, tensors point into it
  *          |  st_write
  *     file           PREFIX + name, PyTorch's shapes, and <norm>.num_batches_tracked beside each
  *                    running_mean
  *
- * Params keep PyTorch's layouts, so nothing is transposed on the way. Reading proves everything,
- * names, shapes and finite values, before the first number of params changes.
+ * Reading proves everything, names, shapes and finite values, before the first number of params changes.
  */
 #include "net/model_file.h"
 

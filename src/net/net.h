@@ -95,7 +95,7 @@ void chaitanya_local_define(struct builder *b, const struct net_definition *self
  * projection head is a second little network (projection_define) run on gathered voxels only, its
  * parameters live in the same struct params.  9,450,260 parameters (1, 2, 16, rank 8). */
 void aua_define(struct builder *b, const struct net_definition *self);
-/* "mean" alone, on the same parameters: all that a mask needs. */
+/* "mean" alone, on the same parameters or fewer: all that a mask needs. */
 void aua_mask_define(struct builder *b, const struct net_definition *self);
 /* (1, 1, 1, points, 16) in, output "projection" (16) out, not yet of unit length. */
 void projection_define(struct builder *b, const struct net_definition *self);

@@ -266,7 +266,6 @@ void aua_define(struct builder *b, const struct net_definition *self)
 void aua_mask_define(struct builder *b, const struct net_definition *self)
 {
     int f = net_conv(b, trunk(b, self), CONV_1, FEATURES, "out_conv");
-    net_declare(b, projection_define, self);
     net_output(b, net_conv(b, net_relu(b, f), CONV_1, self->classes, "mean_l"), "mean");
 }
 

@@ -326,7 +326,7 @@ static void run_windows(struct walk *w, const struct slot *slots, int n)
     struct tensor x = tensor_items(&p->input, 0, n);
     struct net_pass pass = {.mode = NET_EVAL};
     for (int i = 0; i < 2; i++)
-        if (p->net[i] && (i == 0 || p->net[1] != p->net[0]))
+        if (p->net[i])
             net_forward(p->net[i], &x, &pass);
     for (int k = 0; k < w->n_parts; k++) {
         const struct gathered *g = &w->part[k];

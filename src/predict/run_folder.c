@@ -24,6 +24,7 @@ void run_facts_to_json(struct js_out *o, const struct run_facts *f)
     js_out_close(o, ']');
     js_out_bool(o, "mirrored_masks", f->tta);
     js_out_bool(o, "largest_component", f->largest);
+    js_out_bool(o, "late_covariance", f->late_covariance);
     if (f->class_names) {
         js_out_open(o, "class_names", '[');
         for (int i = 0; i < f->classes; i++)
@@ -61,6 +62,7 @@ static int read_mirrors(struct run_facts *f, const struct js *json, struct error
     const struct js *axes = js_get(json, "mirrored_axes");
     js_is_bool(&f->tta, js_get(json, "mirrored_masks"));
     js_is_bool(&f->largest, js_get(json, "largest_component"));
+    js_is_bool(&f->late_covariance, js_get(json, "late_covariance"));
     f->mirrors = axes ? 0 : 7; /* the first run folders did not tell */
     for (int i = 0; i < js_count(axes); i++) {
         int axis = 0;
@@ -187,7 +189,7 @@ int run_uncertainty(struct params **out, struct net_definition *def, const char 
     char *path = path_join(e, folder, "stage1.safetensors");
     if (!path)
         return -1;
-    int has_stage1 = io_exists(path);
+    int stage1 = io_exists(path) && !facts->late_covariance;
     mem_free(path);
-    return run_model(out, def, folder, has_stage1 ? "stage1" : which, facts, dev, e);
+    return run_model(out, def, folder, stage1 ? "stage1" : which, facts, dev, e);
 }

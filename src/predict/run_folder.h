@@ -18,6 +18,7 @@ struct run_facts {
     int mirrors;          /* bit a: training saw scans reversed along axis a */
     int tta;              /* 1: masks are means over those mirror images unless told otherwise */
     int largest;          /* 1: of every class only the largest component is kept unless told otherwise */
+    int late_covariance;  /* 1: AUA's covariance was trained in stage 2, too */
 };
 
 /* Members of run.json that run_facts_read() understands. */
@@ -35,7 +36,7 @@ int run_model(struct params **out, struct net_definition *def, const char *folde
               const struct run_facts *facts, struct device *dev, struct error *e);
 
 /* The weights that uncertainty is read from, given the model that makes the mask: the stage-1 student of
- * an AUA run, because only its covariance is trained. *out is NULL for networks without a covariance. */
+ * an AUA run, unless that model's covariance is trained, too. *out is NULL for networks without one. */
 int run_uncertainty(struct params **out, struct net_definition *def, const char *folder, const char *which,
                     const struct net_definition *mask, const struct run_facts *facts, struct device *dev,
                     struct error *e);

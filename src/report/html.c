@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "report/html.h"
 
 /* Makes room for n more bytes and a NUL; 0 if there is none. */
@@ -126,6 +127,17 @@ int html_take(char **text, size_t *n, struct html *h, struct error *e)
         *n = h->n;
     memset(h, 0, sizeof *h);
     return 0;
+}
+
+int html_write(struct html *h, const char *path, struct error *e)
+{
+    char *text = NULL;
+    size_t n;
+    int result = html_take(&text, &n, h, e);
+    if (result == 0)
+        result = path ? io_write_all(path, 0666, text, n, e) : -1;
+    mem_free(text);
+    return result;
 }
 
 void html_drop(struct html *h)

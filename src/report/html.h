@@ -21,6 +21,8 @@ void html_text(struct html *h, const char *text);
 void html_base64(struct html *h, const void *bytes, size_t n);
 /* Gives the text, its length in *n (may be NULL), and empties *h; -1 if anything failed on the way. */
 int html_take(char **text, size_t *n, struct html *h, struct error *e);
+/* Writes the text to a file and empties *h. path NULL: its error is told already. */
+int html_write(struct html *h, const char *path, struct error *e);
 void html_drop(struct html *h);
 
 #endif

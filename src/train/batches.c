@@ -20,17 +20,19 @@
 
 /* Left and right are exchanged, never front and back or top and bottom, which tell organs apart; every
  * second patch is scaled, every second turned a little; all get another brightness and some noise. */
-static const struct augment_options augment_mild = {
-    .crop = AUGMENT_CROP_WITHIN, .mirror_p = {0.5f, 0.0f, 0.0f}, .scale = {0.5f, 0.85f, 1.18f},
-    .rotate = {0.5f, -15.0f, 15.0f}, .noise = {1.0f, 0.0f, 0.1f}, .brightness = {1.0f, 0.8f, 1.25f},
-    .shift = {1.0f, -0.2f, 0.2f}};
+#define MILD                                                                                              \
+    .crop = AUGMENT_CROP_WITHIN, .scale = {0.5f, 0.85f, 1.18f}, .rotate = {0.5f, -15.0f, 15.0f},           \
+    .noise = {1.0f, 0.0f, 0.1f}, .brightness = {1.0f, 0.8f, 1.25f}, .shift = {1.0f, -0.2f, 0.2f}
+static const struct augment_options augment_mild = {MILD, .mirror_p = {0.5f, 0.0f, 0.0f}};
+/* ... and this all the same: a network that cannot go by the way things face goes by what they look like. */
+static const struct augment_options augment_mirror = {MILD, .mirror_p = {0.5f, 0.5f, 0.5f}};
 static const struct augment_options augment_crop = {.crop = AUGMENT_CROP_RANDOM};
 
 static const struct augment_options *augmentation(const struct settings *s)
 {
     static const struct augment_options *const kinds[] = {
         [AUGMENT_PAPER] = &augment_paper, [AUGMENT_CROP] = &augment_crop, [AUGMENT_FULL] = &augment_full,
-        [AUGMENT_MILD] = &augment_mild};
+        [AUGMENT_MILD] = &augment_mild, [AUGMENT_MIRROR] = &augment_mirror};
     return kinds[s->augment];
 }
 

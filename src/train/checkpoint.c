@@ -176,18 +176,43 @@ int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *f
     return result;
 }
 
-static int is_listed(const char *list, const char *word)
+/* Does a list go on with this key here? An option is written with hyphens. */
+static int is_word(const char *at, const char *key)
 {
-    size_t n = strlen(word);
+    for (; *key && (*at == '-' ? '_' : *at) == *key; at++)
+        key++;
+    return *key == '\0' && (*at == ',' || *at == '\0');
+}
+
+static int is_listed(const char *list, const char *key)
+{
     for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
-        if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0'))
+        if (is_word(p, key))
             return 1;
+    return 0;
+}
+
+/* A misspelt key would be no key. */
+static int check_keys(const char *list, const struct checkpoint_facts *now, struct error *e)
+{
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',') {
+        int known = 0;
+        for (int i = 0; i < now->n; i++)
+            known |= is_word(p, now->fact[i].key + strlen("run."));
+        if (known)
+            continue;
+        fail(e, ERR_CONFIG, "C02", "\"%.*s\", allowed settings, data, classes, channels, precision, "
+             "device and version", (int)(strcspn(p, ",") < 40 ? strcspn(p, ",") : 40), p);
+        return fail_in(e, "--override");
+    }
     return 0;
 }
 
 int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now, const char *override,
                     struct error *e)
 {
+    if (check_keys(override, now, e) < 0)
+        return -1;
     for (int i = 0; i < now->n; i++) {
         const char *key = now->fact[i].key + strlen("run."),
                    *was = st_metadata(f, now->fact[i].key);

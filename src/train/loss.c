@@ -214,23 +214,21 @@ void ask_ce_dice(struct loss_scratch *s, const struct tensor *logits, const stru
     ce_dice_ask(s, &l);
 }
 
-double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
-                    const struct tensor *label, const struct tensor *weights, double weight,
-                    const struct tensor *dlogits, double *ce, double *dice)
+double loss_ce_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
+                    const struct tensor *weights, double weight, const struct tensor *dlogits, double *ce,
+                    double *dice)
 {
     double loss = 0;
-    (void)dev;
     ask_ce_dice(s, logits, label, weights, weight, dlogits, &loss, ce, dice);
     loss_settle(s);
     return loss;
 }
 
-double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
-                 const struct tensor *label, double weight, const struct tensor *dlogits)
+double loss_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
+                 double weight, const struct tensor *dlogits)
 {
     struct tensor none = {.data = NULL};
     double dice = 0;
-    (void)dev;
     ask_dice(s, logits, label, weight, dlogits ? dlogits : &none, &dice);
     loss_settle(s);
     return dice;

@@ -40,15 +40,15 @@ void loss_settle(struct loss_scratch *s);
 void ask_ce_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
                  const struct tensor *weights, double weight, const struct tensor *dlogits, double *loss,
                  double *ce, double *dice);
-double loss_ce_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
-                    const struct tensor *label, const struct tensor *weights, double weight,
-                    const struct tensor *dlogits, double *ce, double *dice);
+double loss_ce_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
+                    const struct tensor *weights, double weight, const struct tensor *dlogits, double *ce,
+                    double *dice);
 
 /* Its Dice part alone. */
 void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label, double weight,
               const struct tensor *dlogits, double *value);
-double loss_dice(struct device *dev, struct loss_scratch *s, const struct tensor *logits,
-                 const struct tensor *label, double weight, const struct tensor *dlogits);
+double loss_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
+                 double weight, const struct tensor *dlogits);
 
 /* ---- AUA: low-rank Gaussian over logits ------------------------------------------------------ */
 /* The parameters of one network's distribution: outputs "mean" (C), "log_cov_diag" (C), "cov_factor" (r*C,
@@ -68,13 +68,13 @@ enum { GAUSSIAN_SAMPLES = 16, GAUSSIAN_RANK = 16 }; /* most; samples is even, in
 /* Monte-Carlo likelihood, value L_mc (already divided by V and averaged over items). */
 void ask_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const struct tensor *label,
                        int samples, double weight, double *value);
-double loss_mc_likelihood(struct device *dev, struct loss_scratch *s, const struct gaussian *g,
-                          const struct tensor *label, int samples, double weight);
+double loss_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const struct tensor *label,
+                          int samples, double weight);
 /* Generalised energy distance between student and teacher samples, mean over items. */
 void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
              int samples, int joint, double weight, double *value);
-double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussian *student,
-                const struct gaussian *teacher, int samples, int joint, double weight);
+double loss_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
+                int samples, int joint, double weight);
 
 /* ---- AUA: contrast --------------------------------------------------------------------------- */
 /* Near-boundary voxels of one label patch under a rule (enum nb_rule), at most `cap` of them, chosen at
@@ -93,8 +93,8 @@ void fold_rows(struct device *dev, float *out, const float *rows, int count, int
  * their class. 0 without anchors [M08]. count is at most the scratch's points, labels below its classes. */
 void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
                   double tau, int layout, int reduce, double weight, float *dg, double *value);
-double loss_contrast(struct device *dev, struct loss_scratch *s, const float *g, const uint8_t *label,
-                     int count, int dims, double tau, int layout, int reduce, double weight, float *dg);
+double loss_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
+                     double tau, int layout, int reduce, double weight, float *dg);
 
 /* ---- AUA: prototypes ------------------------------------------------------------------------- */
 enum { PROTO_DIMS = 16, PROTO_CLASSES = 256 };
@@ -111,10 +111,9 @@ void prototypes_update(struct device *dev, struct prototypes *p, const struct te
                        const struct tensor *label);
 /* PCL, mean over the voxels that take part (ignore_bg: labels > 0 only; label of a class seen before;
  * weights as in loss_ce_dice or NULL data); 0 if there are none [M08]. */
-double loss_prototypes(struct device *dev, struct loss_scratch *s, const struct prototypes *p,
-                       const struct tensor *features, const struct tensor *label,
-                       const struct tensor *weights, double tau, int ignore_bg, double weight,
-                       const struct tensor *dfeatures);
+double loss_prototypes(struct loss_scratch *s, const struct prototypes *p, const struct tensor *features,
+                       const struct tensor *label, const struct tensor *weights, double tau, int ignore_bg,
+                       double weight, const struct tensor *dfeatures);
 
 /* ---- without labels --------------------------------------------------------------------------- */
 /* prob (n,d,h,w,classes) = share * softmax(logits), or, added to what is there, one more share of it. */

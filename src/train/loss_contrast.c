@@ -194,11 +194,10 @@ void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, 
         .dims = dims, .official = official, .scale = s->table + s->classes * K_ORDER_1);
 }
 
-double loss_contrast(struct device *dev, struct loss_scratch *s, const float *g, const uint8_t *label,
-                     int count, int dims, double tau, int layout, int reduce, double weight, float *dg)
+double loss_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
+                     double tau, int layout, int reduce, double weight, float *dg)
 {
     double value;
-    (void)dev;
     ask_contrast(s, g, label, count, dims, tau, layout, reduce, weight, dg, &value);
     loss_settle(s);
     return value;

@@ -156,11 +156,10 @@ void ask_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const s
     }
 }
 
-double loss_mc_likelihood(struct device *dev, struct loss_scratch *s, const struct gaussian *g,
-                          const struct tensor *label, int samples, double weight)
+double loss_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const struct tensor *label,
+                          int samples, double weight)
 {
     double value;
-    (void)dev;
     ask_mc_likelihood(s, g, label, samples, weight, &value);
     loss_settle(s);
     return value;
@@ -299,11 +298,10 @@ void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struc
     }
 }
 
-double loss_ged(struct device *dev, struct loss_scratch *s, const struct gaussian *student,
-                const struct gaussian *teacher, int samples, int joint, double weight)
+double loss_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
+                int samples, int joint, double weight)
 {
     double value;
-    (void)dev;
     ask_ged(s, student, teacher, samples, joint, weight, &value);
     loss_settle(s);
     return value;

@@ -91,7 +91,7 @@ struct phase {
     double share;                  /* steps = share * --steps, rounded up (prototypes: 0.5) */
     size_t share_setting;          /* times this number of the settings, by its offset; 0: none */
     int untested;                  /* 1: what it trains cannot segment yet, so it is not validated */
-    int stage;                     /* left out if settings.stages is smaller; 0 and 1: never */
+    int stage;                     /* left out, with all after it, if settings.stages is smaller */
     struct phase_batch batch;
     /* Makes models and registers state; called when the phase starts and again on resume, before the
      * checkpoint's numbers are put in. On resume there are no models of earlier phases, so it names every
@@ -116,6 +116,7 @@ struct method {
 };
 extern const struct method *const methods[]; /* ends with NULL */
 const struct method *method_find(const char *name);
+int method_phases(const struct method *m, const struct settings *s); /* how many of its phases are run */
 
 /* ---- what begin() calls ------------------------------------------------------------------------ */
 /* A new model with fresh weights from (seed, name), planned for n items of the patch; n = 0:

@@ -143,11 +143,11 @@ static void class_row(float *row, const struct prototypes *p, int c)
     }
 }
 
-double loss_prototypes(struct device *dev, struct loss_scratch *s, const struct prototypes *p,
-                       const struct tensor *features, const struct tensor *label,
-                       const struct tensor *weights, double tau, int ignore_bg, double weight,
-                       const struct tensor *dfeatures)
+double loss_prototypes(struct loss_scratch *s, const struct prototypes *p, const struct tensor *features,
+                       const struct tensor *label, const struct tensor *weights, double tau, int ignore_bg,
+                       double weight, const struct tensor *dfeatures)
 {
+    struct device *dev = s->dev;
     int64_t voxels = tensor_voxels(features);
     const float *by_voxel = weights ? weights->data : NULL;
     float *df = dfeatures && weight != 0 ? dfeatures->data : NULL;

@@ -19,7 +19,7 @@ enum cov_mask { COV_MASK_AUTO, COV_MASK_NONE, COV_MASK_INSIDE, COV_MASK_FIELD };
 enum proto_ckpt { PROTO_LAST, PROTO_MIDDLE };
 enum pcl_cov { PCL_DIAGONAL, PCL_FULL };
 enum stage2_init { STAGE2_FRESH, STAGE2_STAGE1 };
-enum augment_kind { AUGMENT_PAPER, AUGMENT_CROP, AUGMENT_FULL, AUGMENT_MILD };
+enum augment_kind { AUGMENT_PAPER, AUGMENT_CROP, AUGMENT_FULL, AUGMENT_MILD, AUGMENT_MIRROR };
 
 struct settings {
     char *method;

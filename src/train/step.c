@@ -36,6 +36,14 @@ int64_t phase_steps(const struct phase *p, const struct settings *s)
     return (int64_t)ceil(share * (double)s->steps - 1e-6);
 }
 
+int method_phases(const struct method *m, const struct settings *s)
+{
+    int n = 0;
+    while (m->phases[n].name && (s->stages == 0 || m->phases[n].stage <= s->stages))
+        n++;
+    return n;
+}
+
 int64_t trainer_phase_steps(const struct trainer *t, int phase)
 {
     return phase_steps(&t->own->method->phases[phase], t->set);
@@ -159,8 +167,8 @@ int trainer_step(struct trainer *t, struct error *why, struct error *e)
         trainer_restore_buffers(t);
         trainer_zero_grads(t);
         own->at.bad_row++;
-        report_line(own->o->report, REPORT_WARNING, NULL, why->id, "%s; step not applied",
-                    why->text);
+        report_line(own->o->report, REPORT_WARNING, NULL, why->id, "%s; step %s", why->text,
+                    rate > 0 ? "applied up to this turn" : "not applied");
     }
     if (device_check(t->dev, e) < 0)
         return -1;

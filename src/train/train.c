@@ -321,16 +321,12 @@ static int check_settings(const struct settings *s, const struct case_store *sto
 static void gather_facts(struct checkpoint_facts *f, const struct train_options *o)
 {
     const struct device *dev = o->dev;
-    /* describe ends in the number of threads, which changes no bit */
-    const char *threads = strrchr(dev->describe, ',');
-    int n = threads && strstr(threads, "thread") ? (int)(threads - dev->describe)
-                                                 : (int)strlen(dev->describe);
     facts_settings(f, o->settings);
     facts_add(f, "data", "%016" PRIx64, o->data_hash);
     facts_add(f, "classes", "%d", o->store->n_classes);
     facts_add(f, "channels", "%d", o->store->channels);
     facts_add(f, "precision", "%s", precision_name(dev->precision));
-    facts_add(f, "device", "%.*s", n, dev->describe);
+    facts_add(f, "device", "%.*s", device_kind_length(dev), dev->describe);
     if (o->version)
         facts_add(f, "version", "%s", o->version);
 }
@@ -385,10 +381,7 @@ static int trainer_begin(struct trainer *t, const struct train_options *o, struc
     own->method = method_find(o->settings->method);
     if (!own->method)
         return fail(e, ERR_CONFIG, "C01", "no method is called \"%.40s\"", o->settings->method);
-    while (own->method->phases[own->n_phases].name &&
-           own->method->phases[own->n_phases].stage <=
-               (o->settings->stages > 0 ? o->settings->stages : 99))
-        own->n_phases++;
+    own->n_phases = method_phases(own->method, o->settings);
     t->method_state = mem_alloc(e, 1, own->method->state_bytes);
     if (!t->method_state || check_settings(t->set, t->store, e) < 0 ||
         (own->method->check && own->method->check(t->set, e) < 0))

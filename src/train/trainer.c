@@ -88,6 +88,7 @@ struct model *trainer_model(struct trainer *t, const char *name, const struct ne
     struct model *m = trainer_find(t, name);
     if (!m && !(m = model_new(t, name, def, grad, e)))
         return NULL;
+    CHECK(m->def.define == def->define && m->def.dropout == def->dropout); /* a plan is made from m->def */
     t->own->named[m - t->models] = 1;
     if (!with_optim) {
         optim_free(m->optim);
