@@ -58,6 +58,10 @@ while [ $code != 0 ]; do
     hit=$((hit + (code != 0)))
 done
 same whole part
+rm part/runs/aua-L2-s1337/result.json # and what a kill in the midst of any writing leaves
+for f in . views/L2 runs/aua-L2-s1337 runs/aua-L2-s1337/masks; do touch part/$f/.falx-1-1.tmp; done
+"$falx" compare set -o part $tiny $plan || fail 'half-written files'
+same whole part
 [ -z "$(find part -name '.falx-*' -o -name running)" ] || fail "left behind: $(find part -name '.falx-*' -o -name running)"
 ("$falx" compare set -o moved $tiny $plan >out 2>err; echo $? >code) & pid=$!
 while [ ! -e moved/runs ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done

@@ -106,6 +106,21 @@ void io_unsign_folder(const char *folder)
     mem_free(path);
 }
 
+int io_sweep(const char *folder, struct error *e)
+{
+    struct io_listing l;
+    if (io_list(&l, folder, e) < 0)
+        return -1;
+    for (int i = 0; i < l.n; i++) {
+        char *path = io_is_unfinished(l.entry[i].name) ? path_join(NULL, folder, l.entry[i].name) : NULL;
+        if (path)
+            io->unlink(path);
+        mem_free(path);
+    }
+    io_listing_free(&l);
+    return 0;
+}
+
 /* ---- made for nothing --------------------------------------------------------------------------- */
 
 /* Does the path have a component that ends before byte n? */

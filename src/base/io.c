@@ -96,6 +96,11 @@ static char *temp_name(struct error *e, const char *path)
     return temp;
 }
 
+int io_is_unfinished(const char *name)
+{
+    return text_starts_with(name, ".falx-") && text_ends_with(name, ".tmp");
+}
+
 int io_create(struct io_file **out, const char *path, mode_t mode, struct error *e)
 {
     *out = NULL;

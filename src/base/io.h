@@ -82,6 +82,11 @@ void io_remove_tree(const char *path);
  * other threads are stopped for good, so nothing new appears afterwards. */
 void io_remove_temporaries(void);
 
+/* Is this the name of a file that was being written? And the removal of all those in a folder, for what was
+ * writing them died: only where nobody else writes now. */
+int io_is_unfinished(const char *name);
+int io_sweep(const char *folder, struct error *e);
+
 /* A path that io_remove_temporaries() takes away, until it is dropped. */
 int io_temporary_add(const char *path, struct error *e);
 void io_temporary_drop(const char *path);

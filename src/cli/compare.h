@@ -105,6 +105,8 @@ int plan_truth(struct volume *out, const struct plan *p, const struct data_case 
 
 /* compare_cell.c: returns the exit code. */
 int compare_cell(const struct plan *p, const struct plan_cell *cell);
+/* RUN/masks, made if it is not there; it and RUN are cleared of what a killed process was writing. */
+int compare_masks_folder(char **out, const struct plan_cell *cell, struct error *e);
 /* Leaves a result that tells why there are no scores. */
 int compare_cell_failed(const struct plan_cell *cell, const char *why, struct error *e);
 

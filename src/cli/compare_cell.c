@@ -108,12 +108,20 @@ static int predict_case(struct cell_run *r, struct predicting *p, const struct d
     return result < 0 || !r->cases[r->n_cases - 1].name ? -1 : 0;
 }
 
+int compare_masks_folder(char **out, const struct plan_cell *cell, struct error *e)
+{
+    *out = path_join(e, cell->run, "masks");
+    if (!*out || io_make_folders(*out, e) < 0 || io_sweep(cell->run, e) < 0)
+        return -1;
+    return io_sweep(*out, e);
+}
+
 static int predict_all(struct cell_run *r, struct error *e)
 {
     const struct dataset *held = &r->plan->held;
     struct predicting p = {0};
-    char *masks = path_join(e, r->cell->run, "masks");
-    int result = masks ? io_make_folders(masks, e) : -1;
+    char *masks = NULL;
+    int result = compare_masks_folder(&masks, r->cell, e);
     r->cases = mem_alloc(e, (size_t)held->n_cases, sizeof *r->cases);
     if (result < 0 || !r->cases || open_run(&p, r, 0, e) < 0) {
         predicting_close(&p);

@@ -26,12 +26,13 @@ static int copy_file(const char *to, const char *from, struct error *e)
     return result;
 }
 
-static int copy_masks(const char *to, const char *from, struct error *e)
+static int copy_masks(const struct plan_cell *cell, const char *from, struct error *e)
 {
     struct io_listing l = {0};
-    if (!io_is_folder(from))
-        return 0;
-    int result = io_list(&l, from, e) < 0 ? -1 : io_make_folders(to, e);
+    char *to = NULL;
+    int result = compare_masks_folder(&to, cell, e);
+    if (result == 0 && io_is_folder(from))
+        result = io_list(&l, from, e);
     for (int i = 0; i < l.n && result == 0; i++) {
         if (l.entry[i].is_folder || l.entry[i].name[0] == '.')
             continue;
@@ -41,6 +42,7 @@ static int copy_masks(const char *to, const char *from, struct error *e)
         mem_free(b);
     }
     io_listing_free(&l);
+    mem_free(to);
     return result;
 }
 
@@ -50,18 +52,15 @@ static int take(const struct plan *p, const struct plan_cell *cell, const char *
     struct compare_run r;
     char *result = mem_format(e, "%s/runs/%s/result.json", folder, cell->name);
     char *from = mem_format(e, "%s/runs/%s/masks", folder, cell->name);
-    char *to = path_join(e, cell->run, "masks");
-    int found = result && from && to ? plan_result(&r, p, cell, result, e) : -1;
+    int found = result && from ? plan_result(&r, p, cell, result, e) : -1;
     if (found == 1) {
         found = r.error ? 0 : 1;
         compare_run_free(&r);
     }
-    if (found == 1 && (copy_masks(to, from, e) < 0 || io_make_folders(cell->run, e) < 0 ||
-                       copy_file(cell->result, result, e) < 0))
+    if (found == 1 && (copy_masks(cell, from, e) < 0 || copy_file(cell->result, result, e) < 0))
         found = -1;
     mem_free(result);
     mem_free(from);
-    mem_free(to);
     return found;
 }
 

@@ -117,7 +117,7 @@ static void remove_ours(const char *folder, int (*is_ours)(const char *name))
     if (io_list(&l, folder, NULL) < 0)
         return;
     for (int i = 0; i < l.n; i++)
-        if (is_ours(l.entry[i].name) || text_starts_with(l.entry[i].name, ".falx-")) {
+        if (is_ours(l.entry[i].name) || io_is_unfinished(l.entry[i].name)) {
             char *path = path_join(NULL, folder, l.entry[i].name);
             io_remove_tree(path);
             mem_free(path);

@@ -39,6 +39,16 @@ static int run_cell(const struct plan *p, struct error *e)
     return complain(e);
 }
 
+/* What a killed plan was writing; runs clear their own folders. */
+static int sweep(const struct plan *p, struct error *e)
+{
+    int result = io_sweep(p->c->output, e);
+    for (int i = 0; i < p->n_views && result == 0; i++)
+        if (io_is_folder(p->views[i].folder))
+            result = io_sweep(p->views[i].folder, e);
+    return result;
+}
+
 static int run_plan(struct plan *p, struct error *e)
 {
     const char *dir = p->c->output;
@@ -46,7 +56,9 @@ static int run_plan(struct plan *p, struct error *e)
     int merged = 0, code = 0, result;
     if (io_make_folders(dir, e) < 0 || io_lock_folder(&p->lock, dir, e) < 0)
         return complain(e);
-    result = p->c->merge ? compare_merge(&merged, p, e) : 0;
+    result = sweep(p, e);
+    if (result == 0 && p->c->merge)
+        result = compare_merge(&merged, p, e);
     if (result == 0 && p->c->merge)
         report_line(console_report(p->c), REPORT_NOTE, NULL, NULL, "%d finished run%s taken over", merged,
                     merged == 1 ? "" : "s");

@@ -177,8 +177,7 @@ static int visit_entry(const char *root, const char *name, const struct names *o
     char *key = mem_format(e, "%s%s", name, is_folder ? "/" : "");
     if (!path || !key)
         goto out;
-    const char *last = path_name(name); /* what a killed writer left, by the name io.c gives it */
-    int is_rest = !is_folder && text_starts_with(last, ".falx-") && text_ends_with(last, ".tmp");
+    int is_rest = !is_folder && io_is_unfinished(path_name(name));
     if (!is_rest && !names_has(ours, key)) {
         refuse(root, key, e);
         goto out;

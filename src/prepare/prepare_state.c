@@ -312,25 +312,11 @@ int state_save_case(const struct set *s, const struct set_case *c, struct error 
     return status;
 }
 
-/* A folder of the output, cleared of files that a killed run was writing, by the name io.c gives
- * them; made if it is not there. */
+/* A folder of the output, cleared of files that a killed run was writing; made if it is not there. */
 static int begin_folder(const struct set *s, const char *name, struct error *e)
 {
-    struct io_listing l = {0};
     char *folder = path_join(e, s->o->folder, name);
-    int status = folder ? io_make_folders(folder, e) : -1;
-    if (status == 0)
-        status = io_list(&l, folder, e);
-    for (int i = 0; i < l.n; i++) {
-        const char *file = l.entry[i].name;
-        if (!text_starts_with(file, ".falx-") || !text_ends_with(file, ".tmp"))
-            continue;
-        char *path = path_join(NULL, folder, file);
-        if (path)
-            io->unlink(path);
-        mem_free(path);
-    }
-    io_listing_free(&l);
+    int status = folder && io_make_folders(folder, e) == 0 ? io_sweep(folder, e) : -1;
     mem_free(folder);
     return status;
 }

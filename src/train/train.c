@@ -271,24 +271,6 @@ static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* Half-written files of processes that died: the folder is locked, so nobody is writing them. */
-static int sweep(const char *run, struct error *e)
-{
-    struct io_listing l;
-    if (io_list(&l, run, e) < 0)
-        return -1;
-    for (int i = 0; i < l.n; i++)
-        if (text_starts_with(l.entry[i].name, ".falx-") &&
-            text_ends_with(l.entry[i].name, ".tmp")) {
-            char *path = path_join(NULL, run, l.entry[i].name);
-            if (path)
-                io->unlink(path);
-            mem_free(path);
-        }
-    io_listing_free(&l);
-    return 0;
-}
-
 /* A run that starts anew must not be continued from what an earlier one left. */
 static int forget_old(const char *run, struct error *e)
 {
@@ -426,7 +408,7 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
     float_mode_begin(&callers);
     if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)))
         goto out;
-    if (trainer_begin(t, o, e) < 0 || sweep(o->run, e) < 0 || find_start(t, &f, e) < 0)
+    if (trainer_begin(t, o, e) < 0 || io_sweep(o->run, e) < 0 || find_start(t, &f, e) < 0)
         goto out;
     if (!is_finished(t->own, e)) {
         t->own->at.finished = 0;
