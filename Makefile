@@ -23,10 +23,11 @@ LIB_DIRS := base volume data prepare sample phantom device net predict train met
 LIB_OBJ  := $(patsubst %.c,$(B)/%.o,$(foreach d,$(LIB_DIRS),$(wildcard src/$(d)/*.c)))
 # src/device/isa holds the hot loops: each file is compiled once per level of the processor, its
 # symbols end in the level's name, and cpu.c chooses at start (see src/device/isa/isa.h).
-LEVELS   := base avx2 avx512 amx
+LEVELS   := base avx2 avx512 avx512bf16 amx
 MARCH_base := x86-64
 MARCH_avx2 := x86-64-v3
 MARCH_avx512 := x86-64-v4 -mprefer-vector-width=512
+MARCH_avx512bf16 := $(MARCH_avx512) -mavx512bf16
 MARCH_amx := sapphirerapids -mprefer-vector-width=512
 ISA_OBJ  := $(foreach l,$(LEVELS),$(patsubst src/%.c,$(B)/src/%-$(l).o,$(wildcard src/device/isa/*.c)))
 LIB_OBJ  += $(ISA_OBJ) $(patsubst %.c,$(B)/%.o,$(wildcard src/device/cuda/*.c))

@@ -4,6 +4,7 @@
  * checked by finite differences), and PyTorch (golden/contrast_cases.h).
  */
 #include "device/kernels.h"
+#include "device/isa/levels.h"
 #include "feature_scene.h"
 
 #include "train/settings.h"
@@ -293,13 +294,12 @@ static void check_contrast(int count, double tau, int layout, int reduce)
 
 static void test_contrast_levels(void **state)
 {
-    static const char *const levels[] = {"base", "avx2", "avx512", "amx"};
     static const int counts[] = {3, 16, 63, 64, 65, 130, 300};
     (void)state;
-    for (int l = 0; l < 4; l++) {
-        if (!has_level(levels[l]))
+    for (int l = 0; l < ISA_LEVELS; l++) {
+        if (!has_level(isa_names[l]))
             continue;
-        open_device(levels[l], 2, 4, 300);
+        open_device(isa_names[l], 2, 4, 300);
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
             for (int layout = BCL_CORRECT; layout <= BCL_OFFICIAL; layout++) {
                 check_contrast(counts[i], 0.07, layout, i % 2 ? BCL_SUM : BCL_MEAN);

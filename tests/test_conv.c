@@ -419,8 +419,6 @@ static void check_one(struct device *dev, const struct one *o)
 
 /* ---- tests ----------------------------------------------------------------------------------------- */
 
-static const char *const levels[] = {"base", "avx2", "avx512", "amx"};
-enum { N_LEVELS = 4 };
 
 static struct device *open_device(const char *level, enum precision p, int threads)
 {
@@ -471,12 +469,12 @@ static void check_many(const char *level, enum precision p)
 static void test_every_kind(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_LEVELS; i++) {
-        const struct isa_ops *isa = isa_level(levels[i]);
+    for (int i = 0; i < ISA_LEVELS; i++) {
+        const struct isa_ops *isa = isa_level(isa_names[i]);
         if (isa)
-            check_many(levels[i], PRECISION_F32);
+            check_many(isa_names[i], PRECISION_F32);
         if (isa && isa->bf16)
-            check_many(levels[i], PRECISION_BF16);
+            check_many(isa_names[i], PRECISION_BF16);
     }
 }
 

@@ -12,7 +12,6 @@
 #include "device/isa/loops.h"
 #include "device/kernels.h"
 
-static const char *const level_names[] = {"base", "avx2", "avx512", "amx"};
 
 /* ---- functions ------------------------------------------------------------------------------- */
 
@@ -185,18 +184,18 @@ static void test_antithetic(void **state)
 static void test_levels(void **state)
 {
     enum { V = 4096, C = 5 };
-    static float logits[V * C], grad[4][V * C], noise[4][V];
+    static float logits[V * C], grad[ISA_LEVELS][V * C], noise[ISA_LEVELS][V];
     static float a[C] = {0, -1, 2, 3, -4}, b[C] = {0, 1, 2, 3, 4};
     static uint8_t label[V];
-    double sums[4][3 * C - 1];
+    double sums[ISA_LEVELS][3 * C - 1];
     int levels = 0;
     (void)state;
     for (int i = 0; i < V * C; i++)
         logits[i] = (float)(rng_block(1, 2, RNG_TEST, (uint64_t)i).v[0] >> 8) * 1e-6f;
     for (int i = 0; i < V; i++)
         label[i] = (uint8_t)(i % C);
-    for (int i = 0; i < 4; i++) {
-        const struct isa_ops *isa = isa_level(level_names[i]);
+    for (int i = 0; i < ISA_LEVELS; i++) {
+        const struct isa_ops *isa = isa_level(isa_names[i]);
         if (!isa)
             continue;
         struct k_ce_dice_grad k = {logits, label, NULL, grad[levels], C, 0.5f, a, b, 0};
@@ -263,8 +262,8 @@ static void test_branch_levels(void **state)
 {
     uint64_t first = 0;
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        const struct isa_ops *isa = isa_level(level_names[i]);
+    for (int i = 0; i < ISA_LEVELS; i++) {
+        const struct isa_ops *isa = isa_level(isa_names[i]);
         uint64_t hash = isa ? branch_hash(isa->loops) : first;
         first = first ? first : hash;
         assert_true(hash == first);

@@ -2,6 +2,7 @@
  * processor. On the cpu device memory is host memory, so that the tests can write it.
  */
 #include "device/norm.h"
+#include "device/isa/levels.h"
 #include "net_bench.h"
 
 static void put_value(struct tensor *t, int64_t i, float v)
@@ -64,7 +65,6 @@ static void check_sums(struct device *dev, int c, int w, enum value_type type, i
     dev->ops->free(dev, g.data);
 }
 
-static const char *const levels[] = {"base", "avx2", "avx512", "amx"};
 
 static struct device *open_level(const char *level)
 {
@@ -81,8 +81,8 @@ static void test_norm_sums(void **state)
 {
     static const int channels[] = {1, 2, 3, 4, 7, 8, 16, 24, 32, 48, 100, 256};
     (void)state;
-    for (int l = 0; l < COUNT(levels); l++) {
-        struct device *dev = open_level(levels[l]);
+    for (int l = 0; l < ISA_LEVELS; l++) {
+        struct device *dev = open_level(isa_names[l]);
         if (!dev)
             continue;
         for (int i = 0; i < COUNT(channels); i++)
@@ -118,8 +118,8 @@ static void check_join(struct device *dev, int relu, enum value_type type)
 static void test_grad_join(void **state)
 {
     (void)state;
-    for (int l = 0; l < COUNT(levels); l++) {
-        struct device *dev = open_level(levels[l]);
+    for (int l = 0; l < ISA_LEVELS; l++) {
+        struct device *dev = open_level(isa_names[l]);
         for (int k = 0; dev && k < 4; k++)
             check_join(dev, k & 1, k & 2 ? VALUE_BF16 : VALUE_F32);
         device_close(dev);

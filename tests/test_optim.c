@@ -194,10 +194,9 @@ static void same_bits_for_threads_and_levels(void **state)
     uint64_t one = train_a_little(1, NULL);
     for (int threads = 2; threads <= 4; threads++)
         assert_true(train_a_little(threads, NULL) == one);
-    static const char *const levels[] = {"base", "avx2", "avx512", "amx"};
-    for (int i = 0; i < 4; i++)
-        if (isa_level(levels[i]))
-            assert_true(train_a_little(2, levels[i]) == one);
+    for (int i = 0; i < ISA_LEVELS; i++)
+        if (isa_level(isa_names[i]))
+            assert_true(train_a_little(2, isa_names[i]) == one);
 }
 
 /* ---- averages -------------------------------------------------------------------------------- */

@@ -66,10 +66,10 @@ for i in 1 2 3; do same shared-$i-of-3/model.safetensors shared-1/model.safetens
 
 # ---- same bytes, whatever the threads ------------------------------------------------------------
 precisions=f32
-if "$falx" doctor --json | grep -q '"amx_bf16": true'; then
+if "$falx" doctor --json | grep -q '"amx_bf16": true\|"avx512_bf16": true'; then
     precisions='f32 bf16'
 else
-    expect 6 'bf16' "$falx" train set -o no-amx $tiny --precision bf16
+    expect 6 'bf16' "$falx" train set -o no-bf16 $tiny --precision bf16
 fi
 expect 6 'tf32 needs an NVIDIA GPU' "$falx" train set -o no-gpu $tiny --precision tf32 --device cpu
 for p in $precisions; do

@@ -169,7 +169,7 @@ int bench_on_gpu(const struct config *c)
 static int has_precision(const struct config *c, int precision)
 {
     return precision == PRECISION_F32 || bench_on_gpu(c) ||
-           (precision == PRECISION_BF16 && cpu_features().amx);
+           (precision == PRECISION_BF16 && cpu_has_bf16());
 }
 
 int bench_networks(const struct bench_teller *t, struct error *e)

@@ -60,14 +60,14 @@ static void cpu_facts(struct js_out *o)
 {
     static char text[16384]; /* the first processor of /proc/cpuinfo */
     static char flags[8192];
-    static const char *const sets[] = {"avx2", "avx512f", "amx_bf16"};
+    static const char *const sets[] = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"};
     char model[128];
     read_head(text, sizeof text, "/proc/cpuinfo");
     field(model, sizeof model, text, "model name");
     field(flags, sizeof flags, text, "flags");
     js_out_text(o, "model", *model ? model : "unknown");
     js_out_int(o, "cores_usable", pool_usable_cores());
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         js_out_bool(o, sets[i], has_word(flags, sets[i]));
 }
 

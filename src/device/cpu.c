@@ -203,11 +203,9 @@ static const struct device_ops cpu_ops = {
     .reduce = cpu_sum,
 };
 
-struct cpu_features cpu_features(void)
+int cpu_has_bf16(void)
 {
-    return (struct cpu_features){.avx2 = isa_level("avx2") != NULL,
-                                 .avx512 = isa_level("avx512") != NULL,
-                                 .amx = isa_level("amx") != NULL};
+    return isa_level(NULL)->bf16 != NULL;
 }
 
 static int choose_precision(struct cpu *c, const struct device_options *o, struct error *e)
@@ -218,7 +216,8 @@ static int choose_precision(struct cpu *c, const struct device_options *o, struc
     if (o->precision == PRECISION_AUTO)
         c->base.precision = c->isa->bf16 ? PRECISION_BF16 : PRECISION_F32;
     if (c->base.precision == PRECISION_BF16 && !c->isa->bf16)
-        return fail(e, ERR_DEVICE, NULL, "bf16 needs a processor with AMX; use precision f32 here");
+        return fail(e, ERR_DEVICE, NULL,
+                    "bf16 needs a processor with AMX or AVX512_BF16; use precision f32 here");
     return 0;
 }
 

@@ -138,11 +138,7 @@ int device_kind_length(const struct device *dev);
 /* The type of values between layers under the device's precision. */
 enum value_type device_value_type(const struct device *dev);
 
-/* What this processor can do, asked once: for device_open, doctor and bench. */
-struct cpu_features {
-    int avx2, avx512;
-    int amx; /* bf16 tiles present and granted by the kernel */
-};
-struct cpu_features cpu_features(void);
+/* Whether this processor multiplies bf16 fast: by AMX tiles, if the kernel grants them, or AVX512_BF16. */
+int cpu_has_bf16(void);
 
 #endif

@@ -59,7 +59,7 @@ enum gemm_put {
 };
 
 struct gemm_ops {
-    const char *name;              /* "avx512 f32", "amx bf16", "portable f32" */
+    const char *name;              /* "avx512 f32", "amx bf16", "base f32" */
     int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
     int by_lines;                  /* not 0: where gemm_shape has lines of a multiple of so many positions,
                                       forward leaves C of what does not count as it is (or makes it), and

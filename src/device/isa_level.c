@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-extern const struct isa_ops isa_ops_base, isa_ops_avx2, isa_ops_avx512, isa_ops_amx;
+extern const struct isa_ops isa_ops_base, isa_ops_avx2, isa_ops_avx512, isa_ops_avx512bf16, isa_ops_amx;
 
 /* 1 if all the wanted bits are set in what cpuid answers for a leaf. */
 static int cpuid_has(unsigned leaf, unsigned sub, unsigned eax, unsigned ebx, unsigned ecx,
@@ -52,35 +52,41 @@ static int has_avx512(void)
            __builtin_cpu_supports("avx512vl");
 }
 
+/* By bit of leaf 7's second part. */
+static int has_avx512bf16(void)
+{
+    return cpuid_has(7, 1, bit(5), 0, 0, 0);
+}
+
 /* sapphirerapids; by bit of leaf 7: ebx ifma; ecx vbmi, vbmi2, gfni, vaes, vpclmulqdq, vnni,
- * bitalg, vpopcntdq; edx amx-bf16, fp16, amx-tile; and of its second part: eax avx-vnni, bf16. */
+ * bitalg, vpopcntdq; edx amx-bf16, fp16, amx-tile; and of its second part: eax avx-vnni. */
 static int has_amx(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 }; /* Linux, asm/prctl.h */
     unsigned ecx = bit(1) | bit(6) | bit(8) | bit(9) | bit(10) | bit(11) | bit(12) | bit(14);
     return cpuid_has(7, 0, 0, bit(21), ecx, bit(22) | bit(23) | bit(24)) &&
-           cpuid_has(7, 1, bit(4) | bit(5), 0, 0, 0) &&
+           cpuid_has(7, 1, bit(4), 0, 0, 0) &&
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* From the least to the best; each contains the ones before it. */
+const char *const isa_names[ISA_LEVELS] = {"base", "avx2", "avx512", "avx512bf16", "amx"};
+
 static const struct {
-    const char *name;
     const struct isa_ops *ops;
     int (*here)(void);
-} levels[] = {
-    {"base", &isa_ops_base, has_base},
-    {"avx2", &isa_ops_avx2, has_avx2},
-    {"avx512", &isa_ops_avx512, has_avx512},
-    {"amx", &isa_ops_amx, has_amx},
+} levels[ISA_LEVELS] = {
+    {&isa_ops_base, has_base},
+    {&isa_ops_avx2, has_avx2},
+    {&isa_ops_avx512, has_avx512},
+    {&isa_ops_avx512bf16, has_avx512bf16},
+    {&isa_ops_amx, has_amx},
 };
 
 static int best; /* index of the best level that runs here, once asked */
 
 static void ask(void)
 {
-    int n = (int)(sizeof levels / sizeof *levels);
-    while (best + 1 < n && levels[best + 1].here())
+    while (best + 1 < ISA_LEVELS && levels[best + 1].here())
         best++;
 }
 
@@ -97,12 +103,12 @@ const struct isa_ops *isa_level(const char *name)
     if (!name)
         return levels[top].ops;
     for (int i = 0; i <= top; i++)
-        if (strcmp(levels[i].name, name) == 0)
+        if (strcmp(isa_names[i], name) == 0)
             return levels[i].ops;
     return NULL;
 }
 
 const char *isa_best_name(void)
 {
-    return levels[best_level()].name;
+    return isa_names[best_level()];
 }

@@ -15,20 +15,12 @@
 #ifndef FALX_GEMM_AMX_H
 #define FALX_GEMM_AMX_H
 
-#include "device/gemm.h"
-#include "device/isa/isa.h"
+#include "device/isa/gemm_bf16.h"
 
 #ifdef ISA_LEVEL_amx
-#include <immintrin.h>
 #include <string.h>
 
-enum {
-    TILE_ROWS = 16,  /* of every tile register */
-    TILE_K = 32,     /* bf16 elements of a row */
-    TILE_COLS = 16,  /* floats of a row */
-    TILE_SIZE = 512, /* bf16 elements of a tile */
-    LINE = 64        /* bytes of a cache line and of a tile's row */
-};
+enum { LINE = 64 }; /* bytes of a cache line and of a tile's row */
 
 /* The compiler does not know what memory the tile instructions read. */
 #define MEMORY_SETTLED() __asm__ volatile("" ::: "memory")
@@ -62,19 +54,6 @@ static inline void tiles_configure(int n_sums, int rows, int even_cols, int odd_
     _tile_loadconfig(&config);
 }
 
-/* Two rows of 16 bf16 as 16 pairs. */
-static inline __m512i interleave(__m256i first, __m256i second)
-{
-    return _mm512_or_si512(_mm512_cvtepu16_epi32(first),
-                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
-}
-
-/* The first `left` of 16 columns. */
-static inline __mmask16 column_mask(int left)
-{
-    return (__mmask16)(left < TILE_COLS ? (1 << left) - 1 : 0xffff);
-}
-
 /* gemm_amx_weights.c: struct gemm_ops' weights and weights_scratch. */
 size_t ISA(gemm_amx_weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count,
                                      int64_t reach);
@@ -82,31 +61,6 @@ void ISA(gemm_amx_weights)(float *d, int64_t ldd, enum gemm_put put, const void 
                            const int64_t *offset, const void *y, int64_t ldy,
                            const struct gemm_shape *s, int64_t m_count, int64_t reach,
                            void *scratch);
-
-/* gemm_amx_pack.c: struct gemm_ops' pack and pack_turned, and how the packed B is laid out. */
-size_t ISA(gemm_amx_pack_bytes)(const struct gemm_shape *s);
-void ISA(gemm_amx_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
-                        const struct gemm_shape *s, const struct gemm_part *part);
-void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
-                               const struct gemm_part *part);
-
-/* Steps of 32 k in one segment; the last may be filled up with zeros. */
-static inline int steps_of(const struct gemm_shape *s)
-{
-    return (s->k + TILE_K - 1) / TILE_K;
-}
-
-/* Rows of 16 channels (32 bytes) with segments of three of them are read as whole lines. An even row
- * and the odd one after it find their three neighbours in the same two lines:
- *
- *     line  | 0 1 | 2 3 |      weights of row 0  | a b | c - |      of row 1  | - a | b c |
- *
- * So B is packed twice, the second time moved by half a line; even rows are done first, then the odd
- * ones. */
-static inline int has_halves(const struct gemm_shape *s)
-{
-    return s->k == 3 * TILE_K / 2;
-}
 #endif
 
 #endif

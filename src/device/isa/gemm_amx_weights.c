@@ -12,7 +12,7 @@
  * or three columns, and a job is two units. Operands stream from the second cache, which is what
  * limits the speed; so rows go by in chunks that stay there. While a job runs, the next one's part
  * of D is asked for. Where few rows make a large D, writing it takes longer than the products: if it goes far
- * away, whole lines are written past the caches and not read first (gemm_amx_pack.c).
+ * away, whole lines are written past the caches and not read first (gemm_bf16_pack.c).
  *
  * Sums are in float, in an order that follows from the shapes alone; added to D, they begin with what
  * is in it.

@@ -1,6 +1,7 @@
 /* isa.h - files in this folder are compiled once for every level of the processor: base (any x86-64),
- * avx2, avx512, amx (Sapphire Rapids and later). ISA(name) gives each copy its own symbol, name_base,
- * name_avx2, ...; what leaves this folder is one table per level, chosen at start (cpu.c).
+ * avx2, avx512, avx512bf16 (Cooper Lake, Zen 4 and later), amx (Sapphire Rapids and later). ISA(name)
+ * gives each copy its own symbol, name_base, name_avx2, ...; what leaves this folder is one table per
+ * level, chosen at start (cpu.c).
  *
  * The code is plain C with GCC's vector types, so one text serves all levels: a 64-byte vector is one
  * register at avx512, two at avx2, four at base. Results of one level are the same on every machine and

@@ -18,8 +18,12 @@ struct isa_ops {
     const struct contrast_ops *contrast;
 };
 
-/* The best level of this machine, or the one named ("base", "avx2", "avx512", "amx") if the machine has
- * it, else NULL. The first call asks the kernel for the AMX tiles: before any thread is started. */
+/* From the least to the best; each contains the ones before it. */
+enum { ISA_LEVELS = 5 };
+extern const char *const isa_names[ISA_LEVELS]; /* "base", "avx2", "avx512", "avx512bf16", "amx" */
+
+/* The best level of this machine, or the one named if the machine has it, else NULL. The first call asks
+ * the kernel for the AMX tiles: before any thread is started. */
 const struct isa_ops *isa_level(const char *name);
 const char *isa_best_name(void);
 

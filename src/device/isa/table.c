@@ -7,9 +7,12 @@ extern const struct row_ops ISA(row_ops);
 extern const struct loop_ops ISA(loop_ops);
 extern const struct norm_ops ISA(norm_ops);
 extern const struct contrast_ops ISA(contrast_ops);
-#ifdef ISA_LEVEL_amx
+#if defined(ISA_LEVEL_amx)
 extern const struct gemm_ops ISA(gemm_amx_ops);
 #define BF16_OPS &ISA(gemm_amx_ops)
+#elif defined(__AVX512BF16__)
+extern const struct gemm_ops ISA(gemm_pairs_ops);
+#define BF16_OPS &ISA(gemm_pairs_ops)
 #else
 #define BF16_OPS NULL
 #endif

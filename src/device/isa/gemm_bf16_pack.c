@@ -1,10 +1,10 @@
-/* gemm_amx_pack.c - float weights to the bf16 tiles that gemm_amx.c multiplies by.
+/* gemm_bf16_pack.c - float weights to the bf16 tiles of gemm_bf16.h.
  *
- *     packed:  two column tiles | segment, step of 32 k | column tile | tile
- *     halves:  one column tile  | as it is, moved by 16 k | segment, step of 32 k | tile
- *     tile:    pair of k | 16 columns x 2 k
+ *     AMX      two column tiles | segment, step of 32 k | column tile | tile
+ *     halves   one column tile  | as it is, moved by 16 k | segment, step of 32 k | tile
+ *     vectors  two column tiles | segment, step of 32 k | row of the one tile, of the other
  *
- * Segments of 48 k are packed as halves (gemm_amx.h). Weights are far larger than the caches and each
+ * Weights are far larger than the caches and each
  * is used once here, so what counts is that memory is read in long runs and asked for ahead of time.
  * Rows of B make a tile by interleaving two and two. A B that lies by columns makes one by
  * transposition: 16 columns give 16 vectors of 32 k, which are 16 x 16 pairs.
@@ -13,10 +13,10 @@
  * products find it no later. Other threads may read them after the pool's next barrier, which is atomic: an
  * instruction with LOCK waits for such writes too.
  */
-#include "device/isa/gemm_amx.h"
+#include "device/isa/gemm_bf16.h"
 #include "device/isa/transpose.h"
 
-#ifdef ISA_LEVEL_amx
+#ifdef __AVX512BF16__
 
 /* Where a tile of B begins. */
 struct tile_place {
@@ -25,7 +25,9 @@ struct tile_place {
     int col;
 };
 
-typedef void make_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns);
+/* row: elements from row to row of the tile. */
+typedef void make_tile(uint16_t *to, int row, const void *from, const struct tile_place *at,
+                       __mmask16 columns);
 
 /* The tile of a step, `moved` k later; rows of B from `rows` on are zero. */
 static struct tile_place place_tile(const struct gemm_shape *s, int64_t rows, int step, int col,
@@ -52,25 +54,26 @@ static void pack_tiles(uint16_t *packed, const struct gemm_shape *s, int64_t row
     for (; j < last; j += cols)
         for (int half = 0; half <= halves; half++) {
             int tiles = s->n - j > TILE_COLS ? cols / TILE_COLS : 1;
+            int row = BY_TILES ? TILE_K : tiles * TILE_K, tile = BY_TILES ? TILE_SIZE : TILE_K;
             uint16_t *to = packed + (j / TILE_COLS * (1 + halves) + half) * all * TILE_SIZE +
                            first * tiles * TILE_SIZE;
-            for (int step = first; step < end; step++)
-                for (int t = 0; t < tiles; t++, to += TILE_SIZE) {
+            for (int step = first; step < end; step++, to += tiles * TILE_SIZE)
+                for (int t = 0; t < tiles; t++) {
                     struct tile_place at = place_tile(s, rows, step, j + t * TILE_COLS, half * TILE_K / 2);
-                    make(to, from, &at, column_mask(s->n - at.col));
+                    make(to + t * tile, row, from, &at, column_mask(s->n - at.col));
                 }
         }
 }
 
-size_t ISA(gemm_amx_pack_bytes)(const struct gemm_shape *s)
+size_t ISA(gemm_bf16_pack_bytes)(const struct gemm_shape *s)
 {
     return (size_t)s->n_segments * (size_t)steps_of(s) * (has_halves(s) ? 2 : 1) *
            (size_t)((s->n + TILE_COLS - 1) / TILE_COLS) * TILE_SIZE * 2;
 }
 
-static void put_row(uint16_t *tile, int row, __m512i pairs)
+static void put_row(uint16_t *row, __m512i pairs)
 {
-    _mm512_stream_si512((void *)(tile + row * TILE_K), pairs);
+    _mm512_stream_si512((void *)row, pairs);
 }
 
 /* ---- B by rows ------------------------------------------------------------------------------ */
@@ -87,7 +90,8 @@ static __m256i load_rounded(const float *b, __mmask16 mask)
 
 enum { AHEAD = TILE_K }; /* rows to ask for ahead: those of the next step */
 
-static void plain_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns)
+static void plain_tile(uint16_t *to, int row, const void *from, const struct tile_place *at,
+                       __mmask16 columns)
 {
     const struct plain *p = from;
     const float *b = p->b + at->row * p->ld + at->col;
@@ -100,11 +104,11 @@ static void plain_tile(uint16_t *to, const void *from, const struct tile_place *
             first = load_rounded(b, columns);
         if (k + 1 >= at->lo && k + 1 < at->hi)
             second = load_rounded(b + p->ld, columns);
-        put_row(to, k / 2, interleave(first, second));
+        put_row(to + k / 2 * row, interleave(first, second));
     }
 }
 
-void ISA(gemm_amx_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
+void ISA(gemm_bf16_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
                         const struct gemm_shape *s, const struct gemm_part *part)
 {
     struct plain p = { b, ldb };
@@ -161,7 +165,8 @@ static inline __m512 half_column(const struct half *half, const struct gemm_turn
     return _mm512_loadu_ps(slow);
 }
 
-static void turned_tile(uint16_t *to, const void *from, const struct tile_place *at, __mmask16 columns)
+static void turned_tile(uint16_t *to, int row, const void *from, const struct tile_place *at,
+                        __mmask16 columns)
 {
     const struct gemm_turned *t = from;
     struct half first = half_start(t, at, 0), second = half_start(t, at, 1);
@@ -174,10 +179,10 @@ static void turned_tile(uint16_t *to, const void *from, const struct tile_place 
                      : _mm512_setzero_si512();
     transpose_16(r);
     for (int i = 0; i < TILE_ROWS; i++)
-        put_row(to, i, r[i]);
+        put_row(to + i * row, r[i]);
 }
 
-void ISA(gemm_amx_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
+void ISA(gemm_bf16_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
                                const struct gemm_part *part)
 {
     pack_tiles(packed, s, t->rows ? t->rows : (int64_t)s->n_segments * s->k, part, turned_tile, t);
