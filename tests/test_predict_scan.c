@@ -302,6 +302,11 @@ static void scans_to_predict(void **state)
     expect_scans("scans///", 1, "a.x:1 b:1 c_0001:1 ");
     assert_refused(dataset_open_scans(&d, "scans/empty", 1, &o, &e), e, ERR_DATA, "L01");
     assert_refused(dataset_open_scans(&d, "scans/none", 1, &o, &e), e, ERR_SYSTEM, "Z12");
+    assert_ok(io_make_folders("set/imagesTr", &e), e); /* a data set, not its scans */
+    small_scan("set/imagesTr/a.nii.gz");
+    assert_ok(io_write_all("set/dataset.json", 0666, "{}", 2, &e), e);
+    assert_refused(dataset_open_scans(&d, "set", 1, &o, &e), e, ERR_DATA, "L01");
+    assert_non_null(strstr(e.text, "\"imagesTr\""));
     assert_ok(io_make_folders("numbered", &e), e);
     small_scan("numbered/p_0000.nii.gz");
     small_scan("numbered/q_0000.nii.gz");

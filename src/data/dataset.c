@@ -216,22 +216,62 @@ out:
     return result;
 }
 
-/* 1 if the folder is one DICOM series: files, none of them of a format with a name of its own. */
-static int is_series(const char *folder, struct error *e)
+/* What lies beside scans and is none. */
+static int is_note(const char *name)
+{
+    static const char *const endings[] = {".json", ".list", ".txt", ".csv", ".md"};
+    int found = name[0] == '.';
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        found |= text_ends_with_nocase(name, endings[i]);
+    return found;
+}
+
+/* Files of a folder that may hold images, and how many of them are of a format with a name of its own. */
+static int count_files(int *files, int *named, const char *folder, struct error *e)
 {
     struct io_listing l;
-    int files = 0, named = 0;
+    *files = *named = 0;
     if (io_list(&l, folder, e) < 0)
         return -1;
     for (int i = 0; i < l.n; i++) {
         const char *name = l.entry[i].name;
-        if (l.entry[i].is_folder || name[0] == '.')
+        if (l.entry[i].is_folder || is_note(name))
             continue;
-        files++;
-        named += stem_length(name) < strlen(name) && !text_ends_with_nocase(name, ".dcm");
+        ++*files;
+        *named += stem_length(name) < strlen(name) && !text_ends_with_nocase(name, ".dcm");
     }
     io_listing_free(&l);
+    return 0;
+}
+
+/* 1 if the folder is one DICOM series. */
+static int is_series(const char *folder, struct error *e)
+{
+    int files, named;
+    if (count_files(&files, &named, folder, e) < 0)
+        return -1;
     return files > 0 && named == 0;
+}
+
+/* No scan: says which folder inside has some, for it is easy to give a data set instead of its scans. */
+static int fail_without_scan(const char *root, const char *path, struct error *e)
+{
+    struct io_listing l;
+    int at = -1;
+    if (io_list(&l, root, e) < 0)
+        return -1;
+    for (int i = 0, files, named; i < l.n && at < 0; i++) {
+        char *inside = l.entry[i].is_folder ? path_join(e, root, l.entry[i].name) : NULL;
+        if (inside && count_files(&files, &named, inside, e) == 0 && named > 0)
+            at = i;
+        mem_free(inside);
+    }
+    if (at < 0)
+        fail(e, ERR_DATA, "L01", "no scan in this folder");
+    else
+        fail(e, ERR_DATA, "L01", "no scan in this folder; its folder \"%.80s\" has some", l.entry[at].name);
+    io_listing_free(&l);
+    return fail_in(e, path);
 }
 
 static int add_single(struct opening *w, const char *path, int is_folder, struct error *e)
@@ -284,10 +324,8 @@ int dataset_open_scans(struct dataset *out, const char *path, int channels,
         if (result == 0 && !series)
             result = drop_other_folders(out, e);
     }
-    if (result == 0 && out->n_cases == 0) {
-        result = fail(e, ERR_DATA, "L01", "no scan in this folder");
-        fail_in(e, path);
-    }
+    if (result == 0 && out->n_cases == 0)
+        result = fail_without_scan(out->root, path, e);
     mem_free(w.real_root);
     if (result < 0)
         dataset_free(out);
