@@ -360,6 +360,12 @@ static void differing_keys_are_named_and_may_be_overridden(void **state)
     assert_refused(checkpoint_same(&f, &now, "data2", &e), e, ERR_CONFIG, "C02");
     assert_refused(checkpoint_same(&f, &now, "lr,dat", &e), e, ERR_CONFIG, "C02");
     assert_ok(checkpoint_same(&f, &now, "lr,data", &e), e);
+    set.augment = AUGMENT_MIRROR;
+    now.n = 0;
+    facts_settings(&now, &set);
+    set.augment = AUGMENT_PAPER;
+    assert_refused(checkpoint_same(&f, &now, NULL, &e), e, ERR_BUSY, "K05");
+    assert_non_null(strstr(e.text, "augment = paper, this run has mirror"));
     st_free(&f);
 }
 

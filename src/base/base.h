@@ -124,6 +124,8 @@ char *text_escape(char *out, size_t cap, const char *in);
 int text_ends_with(const char *text, const char *tail);       /* 1 or 0 */
 int text_ends_with_nocase(const char *text, const char *tail); /* ASCII letters only */
 int text_starts_with(const char *text, const char *head);
+/* Word `number` of "a|b|c" to out[cap], or the number if there are fewer. Returns out. */
+char *text_choice(char *out, size_t cap, const char *choices, int number);
 /* Distance in edits between two words, for "did you mean"; at most 64 characters are looked at. */
 int text_distance(const char *a, const char *b);
 /* The last component of a path (borrowed), and the path without it ("." if there is none). */

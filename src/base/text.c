@@ -70,6 +70,18 @@ int text_starts_with(const char *text, const char *head)
     return strncmp(text, head, strlen(head)) == 0;
 }
 
+char *text_choice(char *out, size_t cap, const char *choices, int number)
+{
+    const char *w = choices;
+    for (int i = 0; i < number && w; i++)
+        w = strchr(w, '|') ? strchr(w, '|') + 1 : NULL;
+    if (w && number >= 0)
+        snprintf(out, cap, "%.*s", (int)strcspn(w, "|"), w);
+    else
+        snprintf(out, cap, "%d", number);
+    return out;
+}
+
 int text_distance(const char *a, const char *b)
 {
     int row[65], n = (int)strnlen(a, 64), m = (int)strnlen(b, 64);

@@ -466,6 +466,15 @@ static uint64_t hash_names(const struct dataset *d, const struct plan_view *v)
     return hash;
 }
 
+/* An option of a verb as a config file would have it. */
+static void option_fact(struct checkpoint_facts *out, const char *name, enum verb verb,
+                        const struct config *c)
+{
+    char text[80];
+    option_text(text, sizeof text, option_find(name, strlen(name), verb), c);
+    facts_add(out, name, "%s", text);
+}
+
 int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct plan_cell *cell,
                struct error *e)
 {
@@ -476,16 +485,15 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
         return -1;
     facts_settings(out, &train.set);
     facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));
-    facts_add(out, "tta", "%d", train.tta);
-    facts_add(out, "largest", "%d", train.largest);
+    option_fact(out, "tta", VERB_TRAIN, &train);
+    option_fact(out, "largest", VERB_TRAIN, &train);
     facts_add(out, "val", "%s", train.val ? train.val : "none"); /* these cases are not trained on */
     config_free(&train);
     facts_add(out, "label_map", "%s", c->label_map ? c->label_map : "none");
-    facts_add(out, "protocol", "%d", c->protocol);
-    facts_add(out, "stride", "%lld,%lld,%lld", (long long)c->stride[0], (long long)c->stride[1],
-              (long long)c->stride[2]);
-    facts_add(out, "window", "%d", c->window);
-    facts_add(out, "samples", "%lld", (long long)c->samples);
+    option_fact(out, "protocol", VERB_COMPARE, c);
+    option_fact(out, "stride", VERB_COMPARE, c);
+    option_fact(out, "window", VERB_COMPARE, c);
+    option_fact(out, "samples", VERB_COMPARE, c);
     facts_add(out, "trained_cases", "%016llx",
               (unsigned long long)hash_names(&p->all, &p->views[cell->view]));
     facts_add(out, "test_cases", "%016llx", (unsigned long long)hash_names(&p->held, NULL));

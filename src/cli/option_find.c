@@ -40,15 +40,6 @@ int choice_find(const char *choices, const char *text, size_t n)
     return word_in_list(choices, text, n, same_bytes);
 }
 
-char *choice_text(char *out, size_t cap, const char *choices, int number)
-{
-    const char *w = choices;
-    while (number-- > 0 && w[strcspn(w, "|")])
-        w += strcspn(w, "|") + 1;
-    snprintf(out, cap, "%.*s", (int)strcspn(w, "|"), w);
-    return out;
-}
-
 const struct option_row *option_find(const char *name, size_t n, enum verb verb)
 {
     const struct option_row *other = NULL;
@@ -140,7 +131,7 @@ int option_text(char *out, size_t cap, const struct option_row *o, const struct 
             real_text(out, cap, *(const double *)at);
         return 1;
     case OPTION_CHOICE:
-        choice_text(out, cap, o->choices, *(const int *)at);
+        text_choice(out, cap, o->choices, *(const int *)at);
         return 1;
     case OPTION_TEXT:
     case OPTION_PATH:

@@ -63,9 +63,8 @@ struct verb_row {
 extern const struct verb_row verbs[VERB_COUNT];
 extern const char *const group_titles[GROUP_COUNT];
 
-/* Number of the choice that equals the first n bytes of text, or -1; and its text into out[cap]. */
+/* Number of the choice that equals the first n bytes of text, or -1. */
 int choice_find(const char *choices, const char *text, size_t n);
-char *choice_text(char *out, size_t cap, const char *choices, int number);
 /* The row for a name or alias of n bytes: the verb's own if there is one, else any, else NULL. */
 const struct option_row *option_find(const char *name, size_t n, enum verb verb);
 const struct option_row *option_by_letter(char letter, enum verb verb);

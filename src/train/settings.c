@@ -10,24 +10,27 @@
 
 enum kind { TEXT, INTEGER, CHOICE, REAL };
 
-#define ROW(kind, name) {#name, kind, offsetof(struct settings, name)}
-static const struct { const char *key; enum kind kind; size_t offset; } rows[] = {
+#define ROW(kind, name) {#name, kind, offsetof(struct settings, name), NULL}
+#define WORD(name, choice) {#name, CHOICE, offsetof(struct settings, name), choice##_WORDS}
+static const struct {
+    const char *key;
+    enum kind kind;
+    size_t offset;
+    const char *words;
+} rows[] = {
     ROW(TEXT, method), ROW(INTEGER, seed), ROW(INTEGER, steps), ROW(INTEGER, patch[0]),
-    ROW(INTEGER, patch[1]), ROW(INTEGER, patch[2]), ROW(INTEGER, batch),
-    ROW(INTEGER, labeled_batch), ROW(INTEGER, filters), ROW(CHOICE, dropout), ROW(CHOICE, augment),
-    ROW(REAL, dice_share),
-    ROW(CHOICE, optimizer), ROW(CHOICE, schedule), ROW(REAL, lr), ROW(REAL, momentum),
-    ROW(REAL, weight_decay),
-    ROW(REAL, clip),
-    ROW(REAL, ema_decay), ROW(INTEGER, val_every), ROW(REAL, consistency), ROW(REAL, teacher_noise),
-    ROW(CHOICE, ramp), ROW(CHOICE, sup_dice), ROW(INTEGER, ssn_rank), ROW(INTEGER, mc_samples),
-    ROW(CHOICE, cov_mask), ROW(CHOICE, ged_metric), ROW(CHOICE, head_norm), ROW(CHOICE, nb_rule),
-    ROW(CHOICE, bcl_layout), ROW(CHOICE, bcl_reduce), ROW(INTEGER, bcl_cap), ROW(REAL, lambda_c),
-    ROW(REAL, bcl_tau), ROW(CHOICE, proto_ckpt), ROW(CHOICE, proto_update), ROW(REAL, lambda_r),
-    ROW(REAL, pcl_tau), ROW(CHOICE, pcl_ignore_bg), ROW(CHOICE, pcl_cov), ROW(REAL, pseudo_weight),
-    ROW(REAL, pseudo_threshold), ROW(CHOICE, stage2_init), ROW(CHOICE, stage2_cov),
-    ROW(CHOICE, stage2_paste), ROW(REAL, stage2_share),
-    ROW(INTEGER, stages),
+    ROW(INTEGER, patch[1]), ROW(INTEGER, patch[2]), ROW(INTEGER, batch), ROW(INTEGER, labeled_batch),
+    ROW(INTEGER, filters), WORD(dropout, DROPOUT), WORD(augment, AUGMENT), ROW(REAL, dice_share),
+    WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE), ROW(REAL, lr), ROW(REAL, momentum),
+    ROW(REAL, weight_decay), ROW(REAL, clip), ROW(REAL, ema_decay), ROW(INTEGER, val_every),
+    ROW(REAL, consistency), ROW(REAL, teacher_noise), WORD(ramp, RAMP), WORD(sup_dice, SWITCH),
+    ROW(INTEGER, ssn_rank), ROW(INTEGER, mc_samples), WORD(cov_mask, COV_MASK),
+    WORD(ged_metric, GED_METRIC), WORD(head_norm, SWITCH), WORD(nb_rule, NB_RULE),
+    WORD(bcl_layout, BCL_LAYOUT), WORD(bcl_reduce, BCL_REDUCE), ROW(INTEGER, bcl_cap),
+    ROW(REAL, lambda_c), ROW(REAL, bcl_tau), WORD(proto_ckpt, PROTO_CKPT), WORD(proto_update, SWITCH),
+    ROW(REAL, lambda_r), ROW(REAL, pcl_tau), WORD(pcl_ignore_bg, SWITCH), WORD(pcl_cov, PCL_COV),
+    ROW(REAL, pseudo_weight), ROW(REAL, pseudo_threshold), WORD(stage2_init, STAGE2_INIT),
+    WORD(stage2_cov, SWITCH), WORD(stage2_paste, SWITCH), ROW(REAL, stage2_share), ROW(INTEGER, stages),
     ROW(REAL, paste_warmup), ROW(REAL, paste_size), ROW(REAL, paste_weight),
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
@@ -45,6 +48,7 @@ void facts_add(struct checkpoint_facts *f, const char *key, const char *fmt, ...
 
 void facts_settings(struct checkpoint_facts *f, const struct settings *s)
 {
+    char word[40];
     for (int i = 0; i < N_ROWS; i++) {
         const void *at = (const char *)s + rows[i].offset;
         switch (rows[i].kind) {
@@ -55,7 +59,7 @@ void facts_settings(struct checkpoint_facts *f, const struct settings *s)
             facts_add(f, rows[i].key, "%" PRId64, *(const int64_t *)at);
             break;
         case CHOICE:
-            facts_add(f, rows[i].key, "%d", *(const int *)at);
+            facts_add(f, rows[i].key, "%s", text_choice(word, sizeof word, rows[i].words, *(const int *)at));
             break;
         case REAL:
             facts_add(f, rows[i].key, "%.17g", *(const double *)at);

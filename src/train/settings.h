@@ -9,17 +9,31 @@
 
 #include "base/base.h"
 
-/* Choices, in the order of the words in the options table. */
+/* Choices, and their words on the command line and in files, in the same order. */
 enum ged_metric { GED_CLASS_MEAN, GED_JOINT };
+#define GED_METRIC_WORDS "class-mean|joint"
 enum nb_rule { NB_CENTRED, NB_OFFICIAL, NB_BG_RING };
+#define NB_RULE_WORDS "centred|official|bg-ring"
 enum bcl_layout { BCL_CORRECT, BCL_OFFICIAL };
+#define BCL_LAYOUT_WORDS "correct|official"
 enum bcl_reduce { BCL_MEAN, BCL_SUM };
+#define BCL_REDUCE_WORDS "mean|sum"
 enum ramp_kind { RAMP_STEPS, RAMP_CONTINUOUS };
+#define RAMP_WORDS "steps|continuous"
 enum cov_mask { COV_MASK_AUTO, COV_MASK_NONE, COV_MASK_INSIDE, COV_MASK_FIELD };
+#define COV_MASK_WORDS "auto|none|inside|field"
 enum proto_ckpt { PROTO_LAST, PROTO_MIDDLE };
+#define PROTO_CKPT_WORDS "last|middle"
 enum pcl_cov { PCL_DIAGONAL, PCL_FULL };
+#define PCL_COV_WORDS "diagonal|full"
 enum stage2_init { STAGE2_FRESH, STAGE2_STAGE1 };
+#define STAGE2_INIT_WORDS "fresh|stage1"
 enum augment_kind { AUGMENT_PAPER, AUGMENT_CROP, AUGMENT_FULL, AUGMENT_MILD, AUGMENT_MIRROR };
+#define AUGMENT_WORDS "paper|crop|full|mild|mirror"
+#define DROPOUT_WORDS "both|bottleneck|none"    /* enum net_dropout_at */
+#define OPTIMIZER_WORDS "sgd|adam"              /* enum optim_kind */
+#define SCHEDULE_WORDS "step|poly|constant"     /* enum optim_schedule */
+#define SWITCH_WORDS "false|true"
 
 struct settings {
     char *method;
