@@ -20,6 +20,46 @@ enum loss_kind {
 };
 enum { SEED = 20240607, STEP = 5 }; /* as in tools/golden_loss.py */
 
+/* ---- losses by themselves --------------------------------------------------------------------- */
+
+static inline double loss_dice(struct loss_scratch *s, const struct tensor *logits,
+                               const struct tensor *label, double weight, const struct tensor *dlogits)
+{
+    struct tensor none = {.data = NULL};
+    double dice = 0;
+    ask_dice(s, logits, label, weight, dlogits ? dlogits : &none, &dice);
+    loss_settle(s);
+    return dice;
+}
+
+static inline double loss_mse(struct loss_scratch *s, const struct tensor *logits,
+                              const struct tensor *target, const struct tensor *weights, double weight,
+                              const struct tensor *dlogits)
+{
+    double value;
+    ask_mse(s, logits, target, weights, weight, dlogits, &value, NULL);
+    loss_settle(s);
+    return value;
+}
+
+static inline double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
+                                  const struct tensor *dlogits)
+{
+    double value;
+    ask_entropy(s, logits, weight, dlogits, &value);
+    loss_settle(s);
+    return value;
+}
+
+static inline double loss_ged(struct loss_scratch *s, const struct gaussian *student,
+                              const struct gaussian *teacher, int samples, int joint, double weight)
+{
+    double value;
+    ask_ged(s, student, teacher, samples, joint, weight, &value);
+    loss_settle(s);
+    return value;
+}
+
 /* ---- devices and tensors --------------------------------------------------------------------- */
 
 static struct device *dev;

@@ -451,14 +451,3 @@ void distance_map(float *out, struct distance *d, const uint8_t *on)
     run_workers(d, slice_worker);
     run_workers(d, map_worker);
 }
-
-int distance_transform(float *out, const uint8_t *on, const int64_t dims[3],
-                       const double spacing[3], struct pool *pool, struct error *e)
-{
-    struct distance *d = NULL;
-    if (distance_new(&d, dims, spacing, pool, e) < 0)
-        return -1;
-    distance_map(out, d, on);
-    distance_free(d);
-    return 0;
-}

@@ -33,9 +33,7 @@ int distance_between(struct distance_list *out, struct distance *d, const uint8_
                      uint8_t from, uint8_t to, struct error *e);
 
 /* The whole map: out[i] = distance of voxel i to the nearest voxel with on[i] != 0, infinite if there is
- * none. distance_map allocates nothing. */
+ * none. Allocates nothing. */
 void distance_map(float *out, struct distance *d, const uint8_t *on);
-int distance_transform(float *out, const uint8_t *on, const int64_t dims[3],
-                       const double spacing[3], struct pool *pool, struct error *e);
 
 #endif

@@ -224,16 +224,6 @@ double loss_ce_dice(struct loss_scratch *s, const struct tensor *logits, const s
     return loss;
 }
 
-double loss_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
-                 double weight, const struct tensor *dlogits)
-{
-    struct tensor none = {.data = NULL};
-    double dice = 0;
-    ask_dice(s, logits, label, weight, dlogits ? dlogits : &none, &dice);
-    loss_settle(s);
-    return dice;
-}
-
 /* ---- shared by many methods ------------------------------------------------------------------ */
 
 void hard_labels(struct device *dev, const struct tensor *logits, const struct tensor *label,

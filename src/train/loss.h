@@ -1,5 +1,5 @@
-/* loss.h - losses on the outputs of networks: each returns its value and ADDS weight times its gradient to
- * the gradient tensors it is given, so losses compose by being called one after the other.
+/* loss.h - losses on the outputs of networks: each gives its value and ADDS weight times its gradient to the
+ * gradient tensors it is given, so losses compose by being called one after the other.
  *
  * Shapes: logits, probabilities and their gradients (n, d, h, w, classes) F32; labels U8 (n, d, h, w, 1).
  * All take views of the batch (tensor_items), so "labelled" and "unlabelled" are ranges. Sums over voxels
@@ -47,8 +47,6 @@ double loss_ce_dice(struct loss_scratch *s, const struct tensor *logits, const s
 /* Its Dice part alone. */
 void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label, double weight,
               const struct tensor *dlogits, double *value);
-double loss_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
-                 double weight, const struct tensor *dlogits);
 
 /* ---- AUA: low-rank Gaussian over logits ------------------------------------------------------ */
 /* The parameters of one network's distribution: outputs "mean" (C), "log_cov_diag" (C), "cov_factor" (r*C,
@@ -73,8 +71,6 @@ double loss_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, cons
 /* Generalised energy distance between student and teacher samples, mean over items. */
 void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
              int samples, int joint, double weight, double *value);
-double loss_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
-                int samples, int joint, double weight);
 
 /* ---- AUA: contrast --------------------------------------------------------------------------- */
 /* Near-boundary voxels of one label patch under a rule (enum nb_rule), at most `cap` of them, chosen at
@@ -132,13 +128,9 @@ void certain_voxels(struct device *dev, const struct tensor *weights, const stru
 void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
              const struct tensor *weights, double weight, const struct tensor *dlogits, double *value,
              double *counted);
-double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
-                const struct tensor *weights, double weight, const struct tensor *dlogits);
 /* Mean over voxels of the entropy of softmax(logits), as a share of the largest possible, ln classes. */
 void ask_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
                  const struct tensor *dlogits, double *value);
-double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
-                    const struct tensor *dlogits);
 
 /* ---- signed distances (loss_twin.c) ----------------------------------------------------------- */
 /* raw (n,d,h,w,classes - 1) F32: tanh of it is the distance map of a foreground class, negative inside.

@@ -297,12 +297,3 @@ void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struc
         ged_grams(s->dev, s->found + p->first, &p->of.ged.k, voxels);
     }
 }
-
-double loss_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
-                int samples, int joint, double weight)
-{
-    double value;
-    ask_ged(s, student, teacher, samples, joint, weight, &value);
-    loss_settle(s);
-    return value;
-}

@@ -66,15 +66,6 @@ void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct t
         .target = target->data, .weight = p->of.open.weights, .classes = s->classes);
 }
 
-double loss_mse(struct loss_scratch *s, const struct tensor *logits, const struct tensor *target,
-                const struct tensor *weights, double weight, const struct tensor *dlogits)
-{
-    double value;
-    ask_mse(s, logits, target, weights, weight, dlogits, &value, NULL);
-    loss_settle(s);
-    return value;
-}
-
 static double entropy_scale(const struct tensor *logits)
 {
     return 1.0 / ((double)tensor_voxels(logits) * log(logits->c));
@@ -101,13 +92,4 @@ void ask_entropy(struct loss_scratch *s, const struct tensor *logits, double wei
         p->of.open.dlogits = *dlogits;
     SUM(s->dev, entropy, tensor_voxels(logits), 1, s->found + p->first, .logits = logits->data,
         .classes = s->classes);
-}
-
-double loss_entropy(struct loss_scratch *s, const struct tensor *logits, double weight,
-                    const struct tensor *dlogits)
-{
-    double value;
-    ask_entropy(s, logits, weight, dlogits, &value);
-    loss_settle(s);
-    return value;
 }

@@ -140,16 +140,6 @@ int orientation_axes(int axis[3], int flip[3], const struct geometry *g, const c
     return 0;
 }
 
-int volume_reorient(struct volume *out, const struct volume *in, const char *orientation,
-                    struct error *e)
-{
-    int axis[3], flip[3];
-    memset(out, 0, sizeof *out);
-    if (orientation_axes(axis, flip, &in->geometry, orientation, e) < 0)
-        return -1;
-    return volume_permute(out, in, axis, flip, e);
-}
-
 /* Puts a stored value into every voxel. */
 static void fill_all(struct volume *v, double fill)
 {

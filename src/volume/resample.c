@@ -334,11 +334,9 @@ static void *grid_alloc(const int64_t dims[3], size_t each, struct error *e)
     return mem_alloc(e, n, each);
 }
 
-/* One axis after the other. *have, if not NULL, is the input and is freed; else that is `in`. *have
- * becomes the result; it stays NULL if there is nothing to do. */
-static int run_passes(float **have, const float *in, const int64_t dims[3],
-                      const struct resample_axis axis[3], enum resample_kind kind,
-                      struct pool *pool, struct error *e)
+/* One axis after the other. */
+int resample_replace(float **io, const int64_t dims[3], const struct resample_axis axis[3],
+                     enum resample_kind kind, struct pool *pool, struct error *e)
 {
     int64_t now[3] = {dims[0], dims[1], dims[2]};
     int order[3];
@@ -353,40 +351,18 @@ static int run_passes(float **have, const float *in, const int64_t dims[3],
         float *made = grid_alloc(next, sizeof *made, e);
         int failed =
             !made || taps_new(&taps, &axis[a], now[a], kind, e) < 0 ||
-            run_pass(made, *have ? *have : in, now, a, &taps, kind == RESAMPLE_CUBIC, pool, e) < 0;
+            run_pass(made, *io, now, a, &taps, kind == RESAMPLE_CUBIC, pool, e) < 0;
         taps_free(&taps);
-        mem_free(*have);
-        *have = made;
+        mem_free(*io);
+        *io = made;
         if (failed) {
-            mem_free(*have);
-            *have = NULL;
+            mem_free(*io);
+            *io = NULL;
             return -1;
         }
         now[a] = next[a];
     }
     return 0;
-}
-
-int resample_floats(float **out, const float *in, const int64_t dims[3],
-                    const struct resample_axis axis[3], enum resample_kind kind, struct pool *pool,
-                    struct error *e)
-{
-    *out = NULL;
-    if (run_passes(out, in, dims, axis, kind, pool, e) < 0)
-        return -1;
-    if (*out)
-        return 0;
-    *out = grid_alloc(dims, sizeof **out, e); /* nothing to do: a copy */
-    if (!*out)
-        return -1;
-    memcpy(*out, in, (size_t)(dims[0] * dims[1] * dims[2]) * sizeof **out);
-    return 0;
-}
-
-int resample_replace(float **io, const int64_t dims[3], const struct resample_axis axis[3],
-                     enum resample_kind kind, struct pool *pool, struct error *e)
-{
-    return run_passes(io, NULL, dims, axis, kind, pool, e);
 }
 
 /* ---- labels ---------------------------------------------------------------------------------- */

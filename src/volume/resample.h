@@ -50,11 +50,7 @@ int resample_is_identity(const struct resample_axis axis[3], const int64_t dims[
 
 /* ---- bare arrays of one channel, first axis fastest; *out is the caller's (mem_free) --------- */
 
-/* kind: all but CLASSES. */
-int resample_floats(float **out, const float *in, const int64_t dims[3],
-                    const struct resample_axis axis[3], enum resample_kind kind, struct pool *pool,
-                    struct error *e);
-/* The same of an array that is no more needed: *io (mem_free) is freed after the first axis and
+/* kind: all but CLASSES. The array is no more needed: *io (mem_free) is freed after the first axis and
  * replaced by the result, or by NULL on failure. */
 int resample_replace(float **io, const int64_t dims[3], const struct resample_axis axis[3],
                      enum resample_kind kind, struct pool *pool, struct error *e);
@@ -73,8 +69,6 @@ int volume_unpermute(struct volume *out, const struct volume *in, const int axis
 /* The permutation that brings a grid to an orientation such as "RAS"; -1 if that is not one. */
 int orientation_axes(int axis[3], int flip[3], const struct geometry *g, const char *orientation,
                      struct error *e);
-int volume_reorient(struct volume *out, const struct volume *in, const char *orientation,
-                    struct error *e);
 /* The box first .. first + dims - 1, which may reach beyond the input: `fill` (a stored value, not
  * a scaled one) is put there. So this pads, too. */
 int volume_crop(struct volume *out, const struct volume *in, const int64_t first[3],
