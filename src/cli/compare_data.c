@@ -8,7 +8,6 @@
  */
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/io.h"
 #include "cli/compare.h"
@@ -87,16 +86,12 @@ static int choose_held_out(char *mark, const struct plan *p, struct error *e)
 /* Whether a scan of `a` is a scan of `b`, by whatever name; *which: of a. */
 static int share_a_scan(int *which, const struct dataset *a, const struct dataset *b)
 {
-    struct stat x, y;
-    for (int i = 0; i < a->n_cases; i++) {
-        if (stat(a->cases[i].images[0], &x) < 0)
-            continue;
+    for (int i = 0; i < a->n_cases; i++)
         for (int k = 0; k < b->n_cases; k++)
-            if (stat(b->cases[k].images[0], &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino) {
+            if (io_is_same(a->cases[i].images[0], b->cases[k].images[0])) {
                 *which = i;
                 return 1;
             }
-    }
     return 0;
 }
 

@@ -67,7 +67,7 @@ static void cpu_facts(struct js_out *o)
     field(flags, sizeof flags, text, "flags");
     js_out_text(o, "model", *model ? model : "unknown");
     js_out_int(o, "cores_usable", pool_usable_cores());
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         js_out_bool(o, sets[i], has_word(flags, sets[i]));
 }
 

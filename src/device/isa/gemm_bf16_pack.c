@@ -4,10 +4,10 @@
  *     halves   one column tile  | as it is, moved by 16 k | segment, step of 32 k | tile
  *     vectors  two column tiles | segment, step of 32 k | row of the one tile, of the other
  *
- * Weights are far larger than the caches and each
- * is used once here, so what counts is that memory is read in long runs and asked for ahead of time.
- * Rows of B make a tile by interleaving two and two. A B that lies by columns makes one by
- * transposition: 16 columns give 16 vectors of 32 k, which are 16 x 16 pairs.
+ * Weights are far larger than the caches and each is used once here, so what counts is that memory is
+ * read in long runs and asked for ahead of time. Rows of B make a tile by interleaving two and two. A B
+ * that lies by columns makes one by transposition: 16 columns give 16 vectors of 32 k, which are 16 x 16
+ * pairs.
  *
  * Tiles are written past the caches: a line that is written whole need not be read first, and
  * products find it no later. Other threads may read them after the pool's next barrier, which is atomic: an
@@ -109,7 +109,7 @@ static void plain_tile(uint16_t *to, int row, const void *from, const struct til
 }
 
 void ISA(gemm_bf16_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
-                        const struct gemm_shape *s, const struct gemm_part *part)
+                         const struct gemm_shape *s, const struct gemm_part *part)
 {
     struct plain p = { b, ldb };
 
@@ -183,7 +183,7 @@ static void turned_tile(uint16_t *to, int row, const void *from, const struct ti
 }
 
 void ISA(gemm_bf16_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
-                               const struct gemm_part *part)
+                                const struct gemm_part *part)
 {
     pack_tiles(packed, s, t->rows ? t->rows : (int64_t)s->n_segments * s->k, part, turned_tile, t);
 }

@@ -157,7 +157,12 @@ static size_t weights_scratch(const struct gemm_shape *s, int64_t lda, int64_t m
                               int64_t reach)
 {
     (void)lda, (void)reach;
-    return (size_t)m_count * (size_t)(panel_vectors(s->n) * LANES) * sizeof(float);
+    return (size_t)panel_floats(s, m_count) * sizeof(float);
+}
+
+static float *copy_line(float *to, int V, const void *y, int64_t ldy, int64_t line, int valid)
+{
+    return pack_rows(to, V * LANES, y, ldy, line, valid, 0);
 }
 
 static void weights(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
@@ -165,15 +170,8 @@ static void weights(float *d, int64_t ldd, enum gemm_put put, const void *a, int
                     int64_t m_count, int64_t reach, void *scratch)
 {
     struct gradient to = {d, ldd, put == GEMM_ADD};
-    struct walk t = {.a = a, .lda = lda * WORD, .b = scratch, .lines = find_lines(s, m_count, 1)};
     (void)reach;
-    for (int j = 0; j < s->n; j += 2 * LANES) {
-        int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
-        float *end = scratch;
-        for (struct lines l = t.lines; l.n > 0; l.n--, next_line(&l))
-            end = pack_rows(end, V * LANES, (const float *)y + l.begin * ldy + j, ldy, l.line, valid, 0);
-        weights_panel(&t, &to, j, offset, s, V, valid);
-    }
+    weights_walk(&to, a, lda, offset, y, ldy, s, m_count, scratch, copy_line);
 }
 
 #define TEXT_(x) #x

@@ -27,9 +27,9 @@ static inline __m256i load_columns(const uint16_t *from, int valid)
     return _mm256_maskz_loadu_epi16(column_mask(valid), from);
 }
 
-/* A line of Y as rows of a panel; returns where they end. */
-static float *join_line(float *to, int V, const uint16_t *y, int64_t ldy, int64_t line, int valid)
+static float *join_line(float *to, int V, const void *from, int64_t ldy, int64_t line, int valid)
 {
+    const uint16_t *y = from;
     for (int64_t i = 0; i < line; i += 2, y += 2 * ldy)
         for (int v = 0; v < V; v++, to += LANES) {
             __m256i first = load_columns(y + v * LANES, valid - v * LANES), second = _mm256_setzero_si256();
@@ -56,19 +56,14 @@ static void join_elements(float *to, const uint16_t *a, int64_t begin, int64_t e
 
 /* Where every tap begins with an even voxel, only words of these are looked at. */
 static void join_voxels(float *to, const uint16_t *a, int64_t lda, int64_t reach, const int64_t *offset,
-                        const struct gemm_shape *s, const struct lines *l)
+                        const struct gemm_shape *s, int64_t m_count)
 {
-    if (s->n_segments > 1 || offset[0] + s->k > lda || l->n > 1) {
+    if (s->n_segments > 1 || offset[0] + s->k > lda || s->lines.line > 0) {
         join_elements(to, a, 0, reach, lda, reach);
         return;
     }
-    for (int64_t m = 0; m < l->line; m += 2)
+    for (int64_t m = 0; m < m_count; m += 2)
         join_elements(to, a, m * lda + offset[0], m * lda + offset[0] + s->k, lda, reach);
-}
-
-static int64_t panel_floats(const struct gemm_shape *s, int64_t m_count)
-{
-    return m_count * panel_vectors(s->n) * LANES;
 }
 
 static size_t weights_scratch(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach)
@@ -83,16 +78,8 @@ static void weights(float *d, int64_t ldd, enum gemm_put put, const void *a, int
 {
     struct gradient to = {d, ldd, put == GEMM_ADD};
     float *panel = scratch, *words = panel + panel_floats(s, m_count);
-    struct walk t = {.a = (const char *)words, .lda = lda * WORD, .b = panel,
-                     .lines = find_lines(s, m_count, 1)};
-    join_voxels(words, a, lda, reach, offset, s, &t.lines);
-    for (int j = 0; j < s->n; j += 2 * LANES) {
-        int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
-        float *end = panel;
-        for (struct lines l = t.lines; l.n > 0; l.n--, next_line(&l))
-            end = join_line(end, V, (const uint16_t *)y + l.begin * ldy + j, ldy, l.line, valid);
-        weights_panel(&t, &to, j, offset, s, V, valid);
-    }
+    join_voxels(words, a, lda, reach, offset, s, m_count);
+    weights_walk(&to, words, lda, offset, y, ldy, s, m_count, panel, join_line);
 }
 
 extern const struct gemm_ops ISA(gemm_pairs_ops);

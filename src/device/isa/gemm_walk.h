@@ -355,6 +355,29 @@ static void weights_panel(struct walk *t, const struct gradient *to_d, int j, co
     }
 }
 
+static int64_t panel_floats(const struct gemm_shape *s, int64_t m_count)
+{
+    return m_count * panel_vectors(s->n) * LANES;
+}
+
+/* A line of Y, `valid` columns of it, as rows of a panel; returns where they end. */
+typedef float *panel_line(float *to, int V, const void *y, int64_t ldy, int64_t line, int valid);
+
+/* words: A, or what was made of it; lda in words. panel: room for panel_floats(). */
+INLINE void weights_walk(const struct gradient *to, const void *words, int64_t lda, const int64_t *offset,
+                         const void *y, int64_t ldy, const struct gemm_shape *s, int64_t m_count,
+                         float *panel, panel_line *fill)
+{
+    struct walk t = {.a = words, .lda = lda * WORD, .b = panel, .lines = find_lines(s, m_count, 1)};
+    for (int j = 0; j < s->n; j += 2 * LANES) {
+        int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;
+        float *end = panel;
+        for (struct lines l = t.lines; l.n > 0; l.n--, next_line(&l))
+            end = fill(end, V, (const char *)y + (l.begin * ldy + j) * ELEMENT, ldy, l.line, valid);
+        weights_panel(&t, to, j, offset, s, V, valid);
+    }
+}
+
 /* ---- peak ----------------------------------------------------------------------------------- */
 
 static int64_t peak(int64_t rounds)
