@@ -129,6 +129,7 @@ for p in paper-la:0.09 paper-pancreas20:0.09 paper-pancreas5:0.01 paper-colon5:0
 done
 expect 0 'patch = 112,112,80' "$falx" train set -o x --preset paper-la --print-config
 expect 0 'largest = true' "$falx" train set -o x --preset la --print-config
+expect 0 'patch = 160,128,80' "$falx" train set -o x --preset la --print-config
 expect 0 'ramp = continuous' "$falx" train set -o x --preset paper-text --print-config
 expect 0 'steps = 7' "$falx" train set -o x --preset auto --steps 7 --print-config
 expect 2 '[C0' "$falx" train set -o x --preset paper-moon --print-config

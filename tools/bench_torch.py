@@ -6,6 +6,7 @@ PyTorch runs every variant it has, each in a process of its own (standard and ch
 compiled ones from version 2 on); the best one counts. Seconds are medians over all turns.
 
 Usage: python3 tools/bench_torch.py [FALX] [--sizes 32,64,96] [--turns 2] [--precision f32|bf16|both]
+           [--variants 'last,last bf16']
 """
 import argparse
 import json
@@ -120,10 +121,12 @@ def main():
     parse.add_argument('--sizes', default='32,64,96')
     parse.add_argument('--turns', type=int, default=2)
     parse.add_argument('--precision', default='both', choices=['f32', 'bf16', 'both'])
+    parse.add_argument('--variants', help='of PyTorch, comma-separated; all that it has if not given')
     o = parse.parse_args()
     import torch
     new = int(torch.__version__.split('.')[0]) >= 2
     variants = ['plain', 'last'] + (['last bf16', 'last bf16 compiled'] if new else [])
+    variants = o.variants.split(',') if o.variants else variants
     precisions = ['f32', 'bf16'] if o.precision == 'both' else [o.precision]
     print(f'PyTorch {torch.__version__}, {THREADS} threads; seconds, MiB; ratios are PyTorch over falx')
     for size in map(int, o.sizes.split(',')):
