@@ -245,6 +245,7 @@ static struct k_norm_tables tables_at(const struct set *s, float *f, double *sta
     int c = s->o.c_out;
     k.batch_mean = moments;
     k.batch_m2 = moments + c;
+    k.momentum = 0.1;
     k.elements = (double)s->y.host.size() / c;
     k.gamma = f;
     k.beta = f + c;

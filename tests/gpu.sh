@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU: twenty trainings give one hash, a training killed again and again ends with the same weights, and
-# in float32 the losses of fifty steps are those of the processor.
+# in float32 the losses of fifty steps are those of the processor, and masks by the scans' own statistics, too.
 # usage: gpu.sh FALX        skipped where no GPU can be used
 set -u
 here=$(dirname "$(realpath "$0")") falx=$(realpath "$1") work=$(mktemp -d)
@@ -41,3 +41,17 @@ paste -d'|' cpu.f32 gpu.f32 | awk -F'|' '
     { d = ($3 - $6) / (1 + $3); d = d < 0 ? -d : d; most = d > most ? d : most }
     END { printf "float32: %d steps, losses differ by at most %.1e (1 + loss)\n", NR, most; exit most > 1e-3 || NR < 30 }' ||
     fail 'the losses differ'
+
+for device in cpu cuda; do
+    "$falx" predict cpu -i set/images -o masks-$device --adapt --prob --device $device --precision f32 --quiet \
+        >/dev/null || fail "masks on $device"
+done
+python3 - <<'END' || fail 'the probabilities differ'
+import array, glob, gzip, sys
+most = spread = 0
+for name in glob.glob('masks-cpu/*_foreground.nii.gz'):
+    a, b = (array.array('f', gzip.open(n).read()[352:]) for n in (name, name.replace('-cpu', '-cuda')))
+    most, spread = max(most, max(abs(x - y) for x, y in zip(a, b))), max(spread, max(a) - min(a))
+print('float32: probabilities by the scans\' own statistics spread over %.2f, differ by at most %.1e' % (spread, most))
+sys.exit(most > 1e-3 or spread < 0.05)
+END

@@ -56,7 +56,7 @@ struct head {
 static void head_forward(struct bench *b, struct head *h, enum net_mode mode)
 {
     struct tensor f = net_value(b->net, "features");
-    struct net_pass pass = {mode, SEED, STEP, RNG_DROPOUT};
+    struct net_pass pass = {.mode = mode, .seed = SEED, .step = STEP, .stream = RNG_DROPOUT};
     float *all = fetch_tensor(b->dev, f), *rows = malloc(PROJECTED * 16 * sizeof *rows);
     for (int i = 0; i < PROJECTED; i++)
         memcpy(rows + i * 16, all + (int64_t)i * PROJECT_STRIDE * 16, 16 * sizeof *rows);

@@ -85,6 +85,20 @@ static int naive_starts(int *start, int extent, int patch, int stride)
     return n;
 }
 
+/* Lays the windows; returns the voxels of the padded scan. */
+static size_t naive_lay(struct naive *n, int start[3][64], int count[3], const int dims[3])
+{
+    size_t voxels = 1;
+    for (int a = 0; a < 3; a++) {
+        n->dims[a] = dims[a];
+        n->padded[a] = dims[a] > 16 ? dims[a] : 16;
+        n->left[a] = (n->padded[a] - dims[a]) / 2;
+        count[a] = naive_starts(start[a], n->padded[a], 16, n->o->stride[a]);
+        voxels *= (size_t)n->padded[a];
+    }
+    return voxels;
+}
+
 /* Mean of one output of the network (its softmax if wanted) over all windows and mirror images, on the
  * scan's grid, c numbers a voxel. The caller frees it. */
 static double *naive(struct scene *s, const float *image, const int dims[3], const struct predict_options *o,
@@ -100,15 +114,8 @@ static double *naive(struct scene *s, const float *image, const int dims[3], con
     int64_t place[VOXELS];
     double weight[VOXELS];
     int start[3][64], count[3];
-    size_t voxels = 1;
+    size_t voxels = naive_lay(&n, start, count, dims);
     assert_ok(net_new(&net, s->model.params, &s->model.def, &shape, &e), e);
-    for (int a = 0; a < 3; a++) {
-        n.dims[a] = dims[a];
-        n.padded[a] = dims[a] > 16 ? dims[a] : 16;
-        n.left[a] = (n.padded[a] - dims[a]) / 2;
-        count[a] = naive_starts(start[a], n.padded[a], 16, o->stride[a]);
-        voxels *= (size_t)n.padded[a];
-    }
     n.sum = calloc(voxels * (size_t)c, sizeof(double));
     n.total = calloc(voxels, sizeof(double));
     for (int i = 0; i < count[0] * count[1] * count[2]; i++)
@@ -223,6 +230,94 @@ static void batches_agree(void **state)
     prediction_free(&one);
     prediction_free(&four);
     mem_free(image);
+    scene_close(&s);
+}
+
+/* ---- the scan's own statistics --------------------------------------------------------------- */
+
+/* Sets the running statistics half-way to the mean of what four windows have, each told by how far a step of
+ * training without dropout moves them. */
+static void naive_adapt(struct scene *s, const float *image, const int dims[3],
+                        const struct predict_options *o)
+{
+    struct error e;
+    struct net *net;
+    struct params *p = s->model.params;
+    struct net_definition def = s->model.def;
+    struct naive n = {.o = o, .image = image, .channels = def.channels};
+    struct net_shape shape = {1, 16, 16, 16, NET_FORWARD_ONLY, 0};
+    struct net_pass pass = {.mode = NET_TRAIN};
+    float *window = mem_alloc(NULL, (size_t)(VOXELS * n.channels), sizeof *window);
+    struct tensor x = {window, VALUE_F32, 1, 16, 16, 16, n.channels};
+    int64_t place[VOXELS], first = p->trainable_count, many = p->count - first;
+    double weight[VOXELS], *mean = calloc((size_t)many, sizeof *mean);
+    float *was = mem_alloc(NULL, (size_t)many, sizeof *was);
+    int start[3][64], count[3];
+    def.dropout = NET_DROPOUT_NONE;
+    naive_lay(&n, start, count, dims);
+    assert_ok(net_new(&net, p, &def, &shape, &e), e);
+    memcpy(was, p->value + first, (size_t)many * sizeof *was);
+    for (int k = 0; k < 4; k++) {
+        int i = (2 * k + 1) * (count[0] * count[1] * count[2]) / 8;
+        int at[3] = {start[0][i / count[2] / count[1]], start[1][i / count[2] % count[1]],
+                     start[2][i % count[2]]};
+        naive_cut(&n, window, place, weight, at, 0);
+        net_forward(net, &x, &pass);
+        for (int64_t j = 0; j < many; j++)
+            mean[j] += ((double)p->value[first + j] - 0.9 * (double)was[j]) / 0.1 / 4;
+        memcpy(p->value + first, was, (size_t)many * sizeof *was);
+    }
+    for (int64_t j = 0; j < many; j++)
+        p->value[first + j] = (float)(0.5 * (mean[j] + (double)was[j]));
+    p->version++;
+    net_free(net);
+    mem_free(was);
+    mem_free(window);
+    free(mean);
+}
+
+static void adapts_to_the_scan(void **state)
+{
+    (void)state;
+    static const int dims[3] = {29, 21, 30};
+    struct scene s;
+    struct error e;
+    struct predictor *p;
+    struct prediction got[3];
+    struct predict_options o = {.patch = {16, 16, 16}, .stride = {8, 8, 8}, .probabilities = 1};
+    int voxels = dims[0] * dims[1] * dims[2], moved = 0;
+    scene_open(&s, 2, 3, 2, 2);
+    size_t bytes = (size_t)s.model.params->count * sizeof(float);
+    float *image = noise_image(dims, 2, 8), *before = mem_alloc(NULL, bytes, 1);
+    memcpy(before, s.model.params->value, bytes);
+    for (int v = 0; v < 2 * voxels; v++)
+        image[v] = 3.0f * image[v] + 1.0f; /* brighter and more contrast than the network is used to */
+    for (int i = 0; i < 3; i++) {
+        o.adapt = i < 2;
+        o.batch = i ? 1 : 3;
+        o.uncertainty = i == 1; /* of the same parameters, which are adapted once */
+        assert_ok(predictor_new(&p, s.dev, &s.model, i == 1 ? &s.model : NULL, &o, &e), e);
+        assert_ok(predict_array(&got[i], p, image, dims, &e), e);
+        if (i == 0) { /* again, from where the first time left it */
+            prediction_free(&got[i]);
+            assert_ok(predict_array(&got[i], p, image, dims, &e), e);
+        }
+        assert_memory_equal(s.model.params->value, before, bytes);
+        predictor_free(p);
+    }
+    for (int v = 0; v < voxels; v++) {
+        assert_near((double)got[0].foreground[v], (double)got[1].foreground[v], 1e-6);
+        moved += fabsf(got[0].foreground[v] - got[2].foreground[v]) > 0.05f;
+    }
+    assert_true(moved > voxels / 10);
+    naive_adapt(&s, image, dims, &o);
+    double *prob = naive(&s, image, dims, &o, "mean", 1, 3);
+    compare(&got[0], prob, 3);
+    free(prob);
+    for (int i = 0; i < 3; i++)
+        prediction_free(&got[i]);
+    mem_free(image);
+    mem_free(before);
     scene_close(&s);
 }
 
@@ -509,6 +604,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_of_all_sizes),
         cmocka_unit_test(batches_agree),
+        cmocka_unit_test(adapts_to_the_scan),
         cmocka_unit_test(threads_agree_to_the_bit),
         cmocka_unit_test(uncertainty_of_samples),
         cmocka_unit_test(refuses_what_does_not_fit),

@@ -213,14 +213,16 @@ for f in masks/phantom_000?.nii.gz; do
 done
 expect 2 '[O01]' "$falx" predict run -i $scans -o masks
 # a run can ask for mirror images itself; --no-tta and --tta are stronger, and mean the images training saw;
-# likewise for the largest component
-expect 0 done "$falx" train set -o mirrored $tiny --augment mild --tta --largest
-for how in '' --tta --no-tta; do
+# likewise for the largest component and statistics of the scan
+expect 0 done "$falx" train set -o mirrored $tiny --augment mild --tta --largest --adapt
+for how in '' --tta --no-tta --adapt --no-adapt; do
     expect 0 '1 mask' "$falx" predict mirrored -i $scans --part 1/6 -o "seen$how" --prob $how
 done
-same seen/phantom_0001_foreground.nii.gz seen--tta/phantom_0001_foreground.nii.gz
-cmp -s seen/phantom_0001_foreground.nii.gz seen--no-tta/phantom_0001_foreground.nii.gz &&
-    wrong 'mirror images change nothing'
+for how in tta adapt; do
+    same seen/phantom_0001_foreground.nii.gz seen--$how/phantom_0001_foreground.nii.gz
+    cmp -s seen/phantom_0001_foreground.nii.gz seen--no-$how/phantom_0001_foreground.nii.gz &&
+        wrong "--$how changes nothing"
+done
 grep -q '"largest_component": true' mirrored/run.json || wrong 'the run does not tell of its components'
 rm masks/phantom_0001.nii.gz
 for f in masks/phantom_000[2-6].nii.gz; do rm "$f"; done

@@ -73,7 +73,8 @@ int falx_open(struct falx_run **out, const char *folder, const struct falx_optio
     const int *patch = r->facts.patch;
     struct predict_options p = {.patch = {patch[0], patch[1], patch[2]}, .weight = WINDOW_GAUSSIAN,
                                 .mirrors = run_mirrors(&r->facts, o->mirror),
-                                .largest = r->facts.largest, .uncertainty = o->uncertainty, .seed = 1337,
+                                .largest = r->facts.largest, .adapt = r->facts.adapt,
+                                .uncertainty = o->uncertainty, .seed = 1337,
                                 .probabilities = 1};
     if (predictor_new(&r->predictor, r->dev, &r->mask, r->uncertainty.params ? &r->uncertainty : NULL, &p,
                       &inner) < 0)

@@ -487,6 +487,7 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));
     option_fact(out, "tta", VERB_TRAIN, &train);
     option_fact(out, "largest", VERB_TRAIN, &train);
+    option_fact(out, "adapt", VERB_TRAIN, &train);
     facts_add(out, "val", "%s", train.val ? train.val : "none"); /* these cases are not trained on */
     config_free(&train);
     facts_add(out, "label_map", "%s", c->label_map ? c->label_map : "none");

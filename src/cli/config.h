@@ -74,7 +74,7 @@ struct config {
     char *input;       /* -i */
     char *model;       /* final|best|stage1|FILE */
     int uncertainty, prob;
-    int tta, largest;  /* 1, 0, or -1: as the run was trained to */
+    int tta, largest, adapt; /* 1, 0, or -1: as the run was trained to */
     int window;        /* enum window_weight: even|gaussian */
     int64_t stride[3]; /* 0 = half of the patch */
     int64_t samples;

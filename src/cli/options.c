@@ -323,6 +323,9 @@ const struct option_row options[] = {
     {.name = "largest", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(largest),
      .verbs = TRAIN | PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto",
      .help = "keep only the largest component of every class; with train, the run's default"},
+    {.name = "adapt", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(adapt),
+     .verbs = TRAIN | PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto",
+     .help = "let batch norm go half by the scan's own statistics; with train, the run's default"},
     {.name = "part", .kind = OPTION_TEXT, .group = GROUP_PREDICT, .offset = AT(part),
      .verbs = PREDICT, .meta = "I/N", .help = "only every N-th scan, from the I-th (1..N)"},
 

@@ -26,7 +26,8 @@ int predicting_open(struct predicting *out, const struct config *c, int uncertai
         .stride = {(int)c->stride[0], (int)c->stride[1], (int)c->stride[2]},
         .weight = (enum window_weight)c->window, .mirrors = run_mirrors(&out->facts, c->tta),
         .uncertainty = uncertainty, .samples = (int)c->samples, .seed = (uint64_t)c->set.seed,
-        .largest = run_largest(&out->facts, c->largest), .probabilities = c->prob, .stop = asks_stop};
+        .largest = run_choice(out->facts.largest, c->largest),
+        .adapt = run_choice(out->facts.adapt, c->adapt), .probabilities = c->prob, .stop = asks_stop};
     if (predictor_new(&out->predictor, out->dev, &out->mask,
                       out->uncertainty.params ? &out->uncertainty : NULL, &p, e) < 0)
         goto failed;

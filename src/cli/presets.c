@@ -7,7 +7,7 @@
  * auto        our best recipe: copy-paste between labelled and unlabelled scans under a mean teacher; what
  *             each choice is worth stands in docs/results.md
  * la          our best recipe for the Left Atrium: AUA on patches that see most of a scan, mirrored along all
- *             axes, a schedule of twice 8,000 steps, one component
+ *             axes, a schedule of twice 8,000 steps, one component, statistics of the scan
  */
 #include <string.h>
 
@@ -36,7 +36,8 @@ static const struct {
              "augment = mild\ndropout = bottleneck\noptimizer = adam\nlr = 0.001\ndice-share = 0.8\n"
              "pseudo-threshold = 0.8\npaste-weight = 1\ntta = true\n"},
     {"la", "method = aua\nsteps = 8000\nbatch = 4\nlabeled-batch = 2\nschedule = poly\naugment = mirror\n"
-           "dropout = bottleneck\npatch = 160,128,80\nrecipe = la\nlargest = true\n"},
+           "dropout = bottleneck\npatch = 160,128,80\nrecipe = la\nlargest = true\n"
+           "adapt = true\n"},
 };
 
 const char *preset_text(const char *name)

@@ -323,6 +323,7 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     f->mirrors = train_mirrors(&c->set);
     f->tta = c->tta == 1;
     f->largest = c->largest == 1;
+    f->adapt = c->adapt == 1;
     f->late_covariance = c->set.stage2_cov && c->set.stages > 1;
     out->hash = hash_store(&out->val, hash_store(&out->store, 1));
     result = copy_names(f, &d, e);

@@ -19,8 +19,7 @@
 
 #include "device/kernels_math.h"
 
-#define K_NORM_EPS 1e-5      /* PyTorch's defaults */
-#define K_NORM_MOMENTUM 0.1
+#define K_NORM_EPS 1e-5 /* PyTorch's default */
 
 /* The factors m: one block of random numbers for every item and channel. An index is a channel. */
 struct k_drop {
@@ -49,7 +48,8 @@ struct k_norm_tables {
     const double *batch_mean, *batch_m2; /* of this batch; NULL: the running statistics are used */
     double elements;                     /* that the moments are of */
     const float *gamma, *beta;
-    float *running_mean, *running_var;   /* moved if there are moments */
+    float *running_mean, *running_var;   /* moved if there are moments ... */
+    double momentum;                     /* ... so far, 1: to where they are */
     const float *factor;                 /* (items, c) m; NULL: 1 */
     int items, c;
     double *mean, *rstd;                 /* (c), for the backward pass */
@@ -62,8 +62,8 @@ KERNEL void k_norm_running(const struct k_norm_tables *k, int64_t j, double mean
                            double m2)
 {
     double unbiased = m2 / (k->elements > 1 ? k->elements - 1 : 1);
-    mean = (1 - K_NORM_MOMENTUM) * mean + K_NORM_MOMENTUM * new_mean;
-    var = (1 - K_NORM_MOMENTUM) * var + K_NORM_MOMENTUM * (unbiased > 0 ? unbiased : 0);
+    mean = (1 - k->momentum) * mean + k->momentum * new_mean;
+    var = (1 - k->momentum) * var + k->momentum * (unbiased > 0 ? unbiased : 0);
     if (!isfinite((float)mean) || !isfinite((float)var) || !isfinite(m2))
         return;
     k->running_mean[j] = (float)mean;

@@ -108,7 +108,7 @@ static void begin_pass(struct net *n, const struct tensor *image, const struct n
     const struct net_shape *s = &n->shape;
     CHECK(image->type == VALUE_F32 && image->c == n->graph.values[0].c);
     CHECK(image->d == s->d && image->h == s->h && image->w == s->w && image->n >= 1);
-    CHECK(image->n == s->n || (image->n < s->n && pass->mode == NET_EVAL));
+    CHECK(image->n == s->n || (image->n < s->n && pass->mode != NET_TRAIN));
     n->image = *image;
     n->items = image->n;
     n->pass = *pass;
@@ -116,7 +116,7 @@ static void begin_pass(struct net *n, const struct tensor *image, const struct n
     memset(n->asked, 0, sizeof n->asked);
     n->rows.at = NULL;
     /* several networks may share the parameters: the one that has the first parameter counts */
-    if (pass->mode == NET_TRAIN && n->graph.layers[0].weight == 0)
+    if (pass->mode != NET_EVAL && n->graph.layers[0].weight == 0)
         n->params->batches++;
     const struct params *p = n->params;
     n->tables_stand = pass->mode == NET_EVAL && n->tables_of.version == p->version &&
@@ -144,7 +144,7 @@ static void forward_layer(struct net *n, int i, const struct net_pass *pass)
     struct tensor y = net_layer_tensor(n, i);
     struct conv_stats stats = {n->stat_mean, n->stat_m2, NULL};
     struct k_norm_tables tables;
-    int with_tables = n->run[i].scale && !n->tables_stand, wanted = l->norm && pass->mode == NET_TRAIN;
+    int with_tables = n->run[i].scale && !n->tables_stand, wanted = l->norm && pass->mode != NET_EVAL;
     if (l->is != LAYER_CONV) {
         (l->is == LAYER_RESIZE ? resize_forward : shake_forward)(n, i, &in.from[0]);
         return;

@@ -116,16 +116,19 @@ void net_free(struct net *n); /* NULL is fine */
 size_t net_bytes(const struct net *n); /* of its plan: activations, gradients, packed weights */
 
 enum net_mode {
-    NET_TRAIN, /* batch statistics, running ones updated, dropout on */
-    NET_EVAL   /* running statistics, no dropout */
+    NET_TRAIN,  /* batch statistics, running ones updated, dropout on */
+    NET_EVAL,   /* running statistics, no dropout */
+    NET_MEASURE /* batch statistics, no dropout; running ones become the mean over such passes */
 };
 struct net_pass {
     enum net_mode mode;
     uint64_t seed, step;
     uint32_t stream; /* RNG_DROPOUT + which network, so that student and teacher differ */
+    int measured;    /* NET_MEASURE: passes before this one */
 };
 
-/* image (n, d, h, w, channels) float32 in device memory. Fewer items than planned are allowed in NET_EVAL. */
+/* image (n, d, h, w, channels) float32 in device memory. In NET_TRAIN as many items as planned, else at most
+ * as many. */
 void net_forward(struct net *n, const struct tensor *image, const struct net_pass *pass);
 /* From the gradients of the outputs to params->grad (added) and touched. Outputs whose gradient was not
  * asked for since the forward pass send nothing back. Once for each forward pass, in either mode. */

@@ -4,6 +4,8 @@
 #include "device/kernels.h"
 #include "net/net_int.h"
 
+static const double MOMENTUM = 0.1; /* of the running statistics; PyTorch's default */
+
 /* One block of random numbers for every (layer, item, channel). */
 static void draw_dropout(struct net *n, int layer, const struct net_pass *pass)
 {
@@ -18,15 +20,16 @@ struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass
     const struct layer *l = &n->graph.layers[layer];
     struct layer_run *r = &n->run[layer];
     struct tensor y = net_layer_tensor(n, layer);
-    int train = pass->mode == NET_TRAIN;
+    int train = pass->mode == NET_TRAIN, batch = pass->mode != NET_EVAL;
     if (r->drop && train)
         draw_dropout(n, layer, pass);
     struct k_norm_tables k = {.factor = train ? r->drop : NULL, .items = n->items, .c = l->c_out,
+                              .momentum = train ? MOMENTUM : 1.0 / (1 + pass->measured),
                               .elements = (double)tensor_voxels(&y), .mean = r->mean, .rstd = r->rstd,
                               .center = r->center, .scale = r->scale, .shift = r->shift};
     if (l->norm) {
-        k.batch_mean = train ? n->stat_mean : NULL;
-        k.batch_m2 = train ? n->stat_m2 : NULL;
+        k.batch_mean = batch ? n->stat_mean : NULL;
+        k.batch_m2 = batch ? n->stat_m2 : NULL;
         k.gamma = net_param(n, l->gamma);
         k.beta = net_param(n, l->beta);
         k.running_mean = net_param(n, l->mean);

@@ -14,6 +14,9 @@
  * Uncertainty: the parameters of the stage-1 student's Gaussian are averaged over windows just so; its
  * samples are then drawn once per voxel of the volume, with one epsilon per case and sample, so that
  * overlapping windows agree and a sample spans the whole scan.
+ *
+ * Adapting: before the walk a few windows of the scan, one at a time so that the batch does not matter, tell
+ * which means and variances it gives the layers; batch norm goes half-way from those of training to these.
  */
 #include <math.h>
 #include <string.h>
@@ -23,7 +26,7 @@
 #include "predict/component.h"
 #include "predict/predict.h"
 
-enum { MAX_BATCH = 8 };
+enum { MAX_BATCH = 8, ADAPT_WINDOWS = 4 };
 
 /* One output of one network, gathered over windows. */
 struct gathered {
@@ -42,6 +45,7 @@ struct predictor {
     int channels, classes;
     struct tensor input; /* (batch, patch..., channels) */
     float *weight[3], *weight_dev[3];
+    float *trained[2], *own[2]; /* to adapt: running statistics of the models, and what is made of them */
 };
 
 /* The walk over one scan. */
@@ -105,6 +109,27 @@ static void choose_defaults(struct predict_options *o, const struct device *dev)
         o->batch = fit < 1 ? 1 : fit > MAX_BATCH ? MAX_BATCH : (int)fit;
 }
 
+static size_t statistics_count(const struct params *p)
+{
+    return (size_t)(p->count - p->trainable_count);
+}
+
+static int keep_statistics(struct predictor *p, struct error *e)
+{
+    for (int i = 0; i < 2 && p->o.adapt; i++) {
+        const struct params *of = p->model[i].params;
+        if (!of || (i == 1 && of == p->model[0].params))
+            continue;
+        size_t n = statistics_count(of);
+        p->trained[i] = mem_alloc(e, n, sizeof(float));
+        p->own[i] = mem_alloc(e, n, sizeof(float));
+        if (!p->trained[i] || !p->own[i])
+            return -1;
+        p->dev->ops->download(p->dev, p->trained[i], of->value + of->trainable_count, n * sizeof(float));
+    }
+    return device_check(p->dev, e);
+}
+
 /* Does everything fit the windows, and the arrays of the kernels? */
 static int check_options(struct predictor *p, struct error *e)
 {
@@ -161,7 +186,7 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
                                .w = patch[2], .c = p->channels};
     size_t bytes = (size_t)tensor_count(&p->input) * sizeof(float);
     p->input.data = dev->ops->alloc(dev, bytes);
-    if (device_check(dev, e) < 0 || make_weights(p, e) < 0)
+    if (device_check(dev, e) < 0 || make_weights(p, e) < 0 || keep_statistics(p, e) < 0)
         goto failed;
     *out = p;
     return 0;
@@ -174,8 +199,11 @@ void predictor_free(struct predictor *p)
 {
     if (!p)
         return;
-    net_free(p->net[0]);
-    net_free(p->net[1]);
+    for (int i = 0; i < 2; i++) {
+        net_free(p->net[i]);
+        mem_free(p->trained[i]);
+        mem_free(p->own[i]);
+    }
     p->dev->ops->free(p->dev, p->input.data);
     for (int a = 0; a < 3; a++) {
         mem_free(p->weight[a]);
@@ -384,6 +412,51 @@ static int run_layer(struct walk *w, int z, struct error *e)
     return 0;
 }
 
+/* ---- the scan's own statistics ---------------------------------------------------------------- */
+
+static void set_statistics(struct predictor *p, float *const values[2])
+{
+    for (int i = 0; i < 2; i++) {
+        struct params *of = p->model[i].params;
+        if (!values[i])
+            continue;
+        p->dev->ops->upload(p->dev, of->value + of->trainable_count, values[i],
+                            statistics_count(of) * sizeof(float));
+        of->version++;
+    }
+}
+
+/* Windows spread over the scan in the order of the walk. */
+static void adapt(struct walk *w)
+{
+    struct predictor *p = w->p;
+    struct tensor x = tensor_items(&p->input, 0, 1);
+    const int upright[3] = {0, 0, 0};
+    int64_t layer = (int64_t)w->n[1] * w->n[2], total = layer * w->n[0];
+    for (int k = 0; k < ADAPT_WINDOWS; k++) {
+        int64_t at = (2 * k + 1) * total / (2 * ADAPT_WINDOWS);
+        int first[3] = {window_start(w, 0, (int)(at / layer)),
+                        window_start(w, 1, (int)(at % layer / w->n[2])),
+                        window_start(w, 2, (int)(at % w->n[2]))};
+        struct net_pass pass = {.mode = NET_MEASURE, .measured = k};
+        load_slab(w, first[0]);
+        cut_window(w, 0, first, upright);
+        for (int i = 0; i < 2; i++)
+            if (p->own[i])
+                net_forward(p->net[i], &x, &pass);
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct params *of = p->model[i].params;
+        float *own = p->own[i];
+        size_t n = own ? statistics_count(of) : 0;
+        if (own)
+            p->dev->ops->download(p->dev, own, of->value + of->trainable_count, n * sizeof(float));
+        for (size_t k = 0; k < n; k++)
+            own[k] = 0.5f * (own[k] + p->trained[i][k]);
+    }
+    set_statistics(p, p->own);
+}
+
 /* ---- closing planes -------------------------------------------------------------------------- */
 
 static void draw_eps(struct k_gauss *g, const struct predictor *p)
@@ -491,6 +564,8 @@ int predict_array(struct prediction *out, struct predictor *p, const float *imag
     memset(out, 0, sizeof *out);
     if (lay_grid(&w, dims, e) < 0 || make_slab(&w, e) < 0 || make_parts(&w, e) < 0 || make_output(&w, e) < 0)
         goto out;
+    if (p->o.adapt)
+        adapt(&w);
     for (int k = 0; k < w.n[0]; k++) {
         close_planes(&w, window_start(&w, 0, k));
         if (run_layer(&w, window_start(&w, 0, k), e) < 0)
@@ -505,6 +580,7 @@ int predict_array(struct prediction *out, struct predictor *p, const float *imag
         out->ambiguity = ambiguity(out);
     result = 0;
 out:
+    set_statistics(p, p->trained);
     walk_end(&w);
     if (result < 0)
         prediction_free(out);

@@ -21,6 +21,8 @@ struct predict_options {
     enum window_weight weight;
     int mirrors;            /* bit a: scans are also seen reversed along axis a; the mean of all images */
     int batch;              /* windows at a time; 0 = chosen from the patch */
+    int adapt;              /* 1: batch norm goes half by the scan's own statistics, which are in the models'
+                             * params while a scan is predicted */
     int uncertainty;        /* 1: std of the foreground probability over samples, and entropy */
     int samples;            /* of the logits distribution; 0 = 16, fewer if > 32 classes */
     uint64_t seed;

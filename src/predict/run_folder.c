@@ -24,6 +24,7 @@ void run_facts_to_json(struct js_out *o, const struct run_facts *f)
     js_out_close(o, ']');
     js_out_bool(o, "mirrored_masks", f->tta);
     js_out_bool(o, "largest_component", f->largest);
+    js_out_bool(o, "adapted_statistics", f->adapt);
     js_out_bool(o, "late_covariance", f->late_covariance);
     if (f->class_names) {
         js_out_open(o, "class_names", '[');
@@ -62,6 +63,7 @@ static int read_mirrors(struct run_facts *f, const struct js *json, struct error
     const struct js *axes = js_get(json, "mirrored_axes");
     js_is_bool(&f->tta, js_get(json, "mirrored_masks"));
     js_is_bool(&f->largest, js_get(json, "largest_component"));
+    js_is_bool(&f->adapt, js_get(json, "adapted_statistics"));
     js_is_bool(&f->late_covariance, js_get(json, "late_covariance"));
     f->mirrors = axes ? 0 : 7; /* the first run folders did not tell */
     for (int i = 0; i < js_count(axes); i++) {
@@ -142,14 +144,14 @@ void run_facts_free(struct run_facts *f)
     memset(f, 0, sizeof *f);
 }
 
-int run_mirrors(const struct run_facts *f, int wanted)
+int run_choice(int own, int wanted)
 {
-    return (wanted < 0 ? f->tta : wanted) ? f->mirrors : 0;
+    return wanted < 0 ? own : wanted;
 }
 
-int run_largest(const struct run_facts *f, int wanted)
+int run_mirrors(const struct run_facts *f, int wanted)
 {
-    return wanted < 0 ? f->largest : wanted;
+    return run_choice(f->tta, wanted) ? f->mirrors : 0;
 }
 
 int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,

@@ -18,6 +18,7 @@ struct run_facts {
     int mirrors;          /* bit a: training saw scans reversed along axis a */
     int tta;              /* 1: masks are means over those mirror images unless told otherwise */
     int largest;          /* 1: of every class only the largest component is kept unless told otherwise */
+    int adapt;            /* 1: statistics are adapted to each scan unless told otherwise */
     int late_covariance;  /* 1: AUA's covariance was trained in stage 2, too */
 };
 
@@ -25,10 +26,9 @@ struct run_facts {
 void run_facts_to_json(struct js_out *o, const struct run_facts *f);
 int run_facts_read(struct run_facts *out, const char *folder, struct error *e);
 void run_facts_free(struct run_facts *f); /* zeroed ones are fine */
-/* For predict_options: the mirror images to predict, and whether only the largest component is kept. Wanted 1
- * or 0, or -1 for the run's own choice. */
+/* For predict_options. Wanted 1 or 0, or -1 for the run's own choice; the mirror images to predict. */
+int run_choice(int own, int wanted);
 int run_mirrors(const struct run_facts *f, int wanted);
-int run_largest(const struct run_facts *f, int wanted);
 
 /* Which weights of a run: "final" (model.safetensors), "best", "stage1". Refuses what the run does not
  * have, and weights that do not fit its channels and classes. */
