@@ -83,7 +83,7 @@ check: all                      ## the quick part: unit tests and the fault cata
 demo: all                       ## train a baseline and AUA on synthetic scans, score both; demo/report.html
 	@tools/demo
 
-lint: deps                      ## second compiler, who-includes-whom, sizes, words
+lint: deps                      ## second compiler, who-includes-whom, libraries in one place, widths, marks
 	@tools/lint
 
 fuzz: deps                      ## fuzz every parser for SECONDS_EACH (default 60)
@@ -131,7 +131,7 @@ $(B)/lib/libfalx.so: $(B)/lib/falx.o
 	$(call SAY,link)
 	$(Q)$(CC) $(CFLAGS) -shared -Wl,-soname,libfalx.so.0 -o $@ $^ $(LIBS) && ln -sf libfalx.so $@.0
 
-# Where the build stands now; `make install` (PREFIX) writes the one for its place.
+# Where the build stands now.
 $(B)/lib/pkgconfig/falx.pc: src/base/version.h Makefile
 	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: falx' 'Description: outlines organs in 3D scans' \
 	    'Version: $(VERSION)' 'Requires.private: $(PKGS)' 'Cflags: -I$(abspath src/api)' \

@@ -13,13 +13,13 @@
 #include "runs/runs.h"
 #include "scans.h"
 
-/* A run folder of an untrained network. */
-static void make_run(const char *folder, int channels, int rank, const char *recipe)
+/* A run folder of an untrained network; special: it is to be seen mirrored, and by statistics of the scan. */
+static void make_run(const char *folder, int channels, int rank, const char *recipe, int special)
 {
     static char background[] = "background", organ[] = "organ";
     static char *names[] = {background, organ};
     struct run_facts f = {.patch = {16, 16, 16}, .channels = channels, .classes = 2, .class_names = names,
-                          .method = "aua"};
+                          .method = "aua", .mirrors = 5, .tta = special, .adapt = special};
     struct net_definition def = {.define = rank ? aua_define : vnet_define, .channels = channels,
                                  .classes = 2, .filters = 2, .rank = rank};
     struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};
@@ -79,7 +79,7 @@ static void a_run_tells_about_itself(void **state)
     struct falx_run *run;
     struct falx_info info;
     struct falx_curve curve;
-    make_run("run", 1, 2, "none");
+    make_run("run", 1, 2, "none", 0);
     assert_int_equal(falx_open(&run, "run", NULL, &e), 0);
     falx_info(&info, run);
     assert_int_equal(info.channels, 1);
@@ -119,7 +119,7 @@ static void memory_and_file_agree(void **state)
     struct falx_image image = image_of(voxels, X, Y, Z, 1);
     struct falx_maps maps = {.mask = mask, .foreground = foreground, .std = std, .entropy = entropy};
     struct volume v, got;
-    make_run("files", 1, 2, "none");
+    make_run("files", 1, 2, "none", 0);
     assert_int_equal(falx_open(&run, "files", &o, &e), 0);
     o.threads = 1;
     assert_int_equal(falx_open(&other, "files", &o, &e), 0);
@@ -156,7 +156,7 @@ static void the_callers_arithmetic_changes_no_bit(void **state)
     float *voxels = noise(N), *maps[2] = {noise(N), noise(N)};
     struct falx_image image = image_of(voxels, 20, 17, 9, 1);
     struct falx_options o = {.threads = 2, .precision = "f32"};
-    make_run("mode", 1, 0, "none");
+    make_run("mode", 1, 0, "none", 0);
     for (int odd = 0; odd < 2; odd++) {
         struct falx_maps m = {.foreground = maps[odd]};
         struct falx_run *run;
@@ -189,7 +189,7 @@ static void several_channels(void **state)
     uint8_t mask[16 * 16 * 18], swapped[16 * 16 * 18];
     struct falx_maps maps = {.mask = mask};
     struct falx_image image = image_of(voxels, 16, 16, 18, 2);
-    make_run("two", 2, 0, "none");
+    make_run("two", 2, 0, "none", 0);
     assert_int_equal(falx_open(&run, "two", NULL, &e), 0);
     assert_int_equal(falx_predict(run, &maps, &image, &e), 0);
     assert_true(maps.ambiguity == 0);
@@ -243,6 +243,7 @@ static void all_errors(void)
     assert_null(run);
     refused(falx_open(&run, "model.pt", NULL, &e), &e, 3, "S11");
     refused(falx_open(&run, "plain", &(struct falx_options){.precision = "f16"}, &e), &e, 2, "C01");
+    refused(falx_open(&run, "plain", &(struct falx_options){.device = "abacus"}, &e), &e, 2, "C01");
     refused(falx_open(&run, "plain", &(struct falx_options){.model = "best"}, &e), &e, 3, "S10");
     assert_int_equal(falx_open(&run, "nowhere", NULL, NULL), -1); /* nobody asks why */
     assert_int_equal(falx_open(&run, "plain", NULL, &e), 0);
@@ -274,10 +275,34 @@ static void all_errors(void)
     falx_close(run);
 }
 
+/* Nothing said is what `falx predict` does: the run decides. */
+static void a_run_has_choices(void **state)
+{
+    (void)state;
+    enum { N = 20 * 17 * 9 };
+    static const struct falx_options asked[] = {{.threads = 1}, {.mirror = 1, .adapt = 1}, {.mirror = -1},
+                                                {.adapt = -1}, {.device = "cpu", .largest = 1}};
+    float *voxels = noise(N), *foreground[5];
+    struct falx_image image = image_of(voxels, 20, 17, 9, 1);
+    make_run("special", 1, 0, "none", 1);
+    for (int i = 0; i < 5; i++) {
+        struct falx_error e;
+        struct falx_run *run;
+        struct falx_maps maps = {.foreground = foreground[i] = noise(N)};
+        assert_int_equal(falx_open(&run, "special", i ? &asked[i] : NULL, &e), 0);
+        assert_int_equal(falx_predict(run, &maps, &image, &e), 0);
+        assert_int_equal(memcmp(foreground[0], foreground[i], N * sizeof(float)) != 0, i == 2 || i == 3);
+        falx_close(run);
+    }
+    for (int i = 0; i < 5; i++)
+        mem_free(foreground[i]);
+    mem_free(voxels);
+}
+
 static void errors_come_back(void **state)
 {
     (void)state;
-    make_run("plain", 1, 0, "la");
+    make_run("plain", 1, 0, "la", 0);
     nothing_is_printed(all_errors);
 }
 
@@ -288,7 +313,7 @@ static void any_allocation_may_fail(void **state)
     float *voxels = noise(10 * 9 * 8);
     uint8_t mask[10 * 9 * 8];
     struct falx_image image = image_of(voxels, 10, 9, 8, 1);
-    make_run("tight", 1, 0, "none");
+    make_run("tight", 1, 0, "none", 1);
     for (int k = 0, done = 0; !done; k++) {
         struct falx_error e = {.code = 0};
         struct falx_run *run = NULL;
@@ -316,6 +341,7 @@ int main(void)
         cmocka_unit_test(memory_and_file_agree),
         cmocka_unit_test(the_callers_arithmetic_changes_no_bit),
         cmocka_unit_test(several_channels),
+        cmocka_unit_test(a_run_has_choices),
         cmocka_unit_test(errors_come_back),
         cmocka_unit_test(any_allocation_may_fail),
     };

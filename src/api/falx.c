@@ -5,16 +5,12 @@
 
 #include "base/pool.h"
 #include "base/version.h"
-#include "predict/predict_scan.h"
-#include "predict/run_folder.h"
+#include "predict/open_run.h"
 #include "runs/runs.h"
 
 struct falx_run {
     char *folder;
-    struct device *dev;
-    struct run_facts facts;
-    struct predict_model mask, uncertainty;
-    struct predictor *predictor;
+    struct open_run open;
 };
 
 const char *falx_version(void)
@@ -44,40 +40,28 @@ static int precision_of(enum precision *out, const char *name, struct error *e)
     return fail(e, ERR_CONFIG, "C01", "precision \"%.20s\", allowed auto|f32|bf16|tf32", name);
 }
 
-static int open_models(struct falx_run *r, const struct falx_options *o, struct error *e)
+/* From a flag of falx.h to one of open_run.h. */
+static int choice(int flag)
 {
-    const char *which = o->model ? o->model : "final";
-    if (run_model(&r->mask.params, &r->mask.def, r->folder, which, &r->facts, r->dev, e) < 0)
-        return -1;
-    if (!o->uncertainty)
-        return 0;
-    return run_uncertainty(&r->uncertainty.params, &r->uncertainty.def, r->folder, which, &r->mask.def,
-                           &r->facts, r->dev, e);
+    return flag > 0 ? 1 : flag < 0 ? 0 : -1;
 }
 
 int falx_open(struct falx_run **out, const char *folder, const struct falx_options *o, struct falx_error *e)
 {
     static const struct falx_options none = {0};
     struct error inner = {.code = ERR_NONE};
-    struct device_options device = {.name = "auto"};
     struct falx_run *r = mem_alloc(&inner, 1, sizeof *r);
     struct float_mode callers;
     *out = NULL;
     o = o ? o : &none;
-    device.threads = o->threads;
+    struct run_request wanted = {
+        .device = {.name = o->device ? o->device : "auto", .threads = o->threads},
+        .model = o->model ? o->model : "final", .tta = choice(o->mirror), .largest = choice(o->largest),
+        .adapt = choice(o->adapt),
+        .how = {.weight = WINDOW_GAUSSIAN, .uncertainty = o->uncertainty, .seed = 1337, .probabilities = 1}};
     float_mode_begin(&callers);
-    if (!r || precision_of(&device.precision, o->precision, &inner) < 0 ||
-        !(r->folder = mem_string(&inner, folder)) || device_open(&r->dev, &device, &inner) < 0 ||
-        run_facts_read(&r->facts, folder, &inner) < 0 || open_models(r, o, &inner) < 0)
-        goto failed;
-    const int *patch = r->facts.patch;
-    struct predict_options p = {.patch = {patch[0], patch[1], patch[2]}, .weight = WINDOW_GAUSSIAN,
-                                .mirrors = run_mirrors(&r->facts, o->mirror),
-                                .largest = r->facts.largest, .adapt = r->facts.adapt,
-                                .uncertainty = o->uncertainty, .seed = 1337,
-                                .probabilities = 1};
-    if (predictor_new(&r->predictor, r->dev, &r->mask, r->uncertainty.params ? &r->uncertainty : NULL, &p,
-                      &inner) < 0)
+    if (!r || precision_of(&wanted.device.precision, o->precision, &inner) < 0 ||
+        !(r->folder = mem_string(&inner, folder)) || open_run(&r->open, folder, &wanted, &inner) < 0)
         goto failed;
     *out = r;
     float_mode_end(&callers);
@@ -92,38 +76,25 @@ void falx_close(struct falx_run *run)
 {
     if (!run)
         return;
-    predictor_free(run->predictor);
-    params_free(run->mask.params);
-    params_free(run->uncertainty.params);
-    run_facts_free(&run->facts);
-    device_close(run->dev);
+    open_run_close(&run->open);
     mem_free(run->folder);
     mem_free(run);
 }
 
 void falx_info(struct falx_info *out, const struct falx_run *run)
 {
-    const struct run_facts *f = &run->facts;
+    const struct run_facts *f = &run->open.facts;
     *out = (struct falx_info){.channels = f->channels, .classes = f->classes,
                               .patch = {f->patch[0], f->patch[1], f->patch[2]}, .method = f->method};
 }
 
 const char *falx_class_name(const struct falx_run *run, int i)
 {
-    return run->facts.class_names && i >= 0 && i < run->facts.classes ? run->facts.class_names[i] : NULL;
+    const struct run_facts *f = &run->open.facts;
+    return f->class_names && i >= 0 && i < f->classes ? f->class_names[i] : NULL;
 }
 
 /* ---- predicting --------------------------------------------------------------------------------- */
-
-static int predict_volume(struct scan_result *out, struct falx_run *run, struct volume *image,
-                          struct error *e)
-{
-    int64_t channels = volume_channels(image);
-    if (channels != run->facts.channels)
-        return fail(e, ERR_DATA, "L14", "%lld channels, the run was trained on %d", (long long)channels,
-                    run->facts.channels);
-    return predict_scan(out, run->predictor, &run->facts.recipe, image, run->dev->pool, e);
-}
 
 /* The caller's voxels as a volume of our own. */
 static int copy_image(struct volume *out, const struct falx_image *image, struct error *e)
@@ -171,7 +142,7 @@ int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx
     struct float_mode callers;
     int result = -1;
     float_mode_begin(&callers);
-    if (copy_image(&v, image, &inner) == 0 && predict_volume(&r, run, &v, &inner) == 0 &&
+    if (copy_image(&v, image, &inner) == 0 && open_run_predict(&r, &run->open, &v, &inner) == 0 &&
         give(maps->mask, &r.label, 1, "mask", &inner) == 0 &&
         give(maps->foreground, &r.foreground, sizeof(float), "foreground", &inner) == 0 &&
         give(maps->std, &r.std, sizeof(float), "std", &inner) == 0 &&
@@ -193,7 +164,7 @@ int falx_predict_file(struct falx_run *run, const char *in, const char *out, str
     int result = -1;
     float_mode_begin(&callers);
     if (volume_can_write(out, &inner) == 0 && volume_read(&v, in, NULL, &inner) == 0 &&
-        predict_volume(&r, run, &v, &inner) == 0)
+        open_run_predict(&r, &run->open, &v, &inner) == 0)
         result = volume_write(&r.label, out, &inner);
     float_mode_end(&callers);
     volume_free(&v);

@@ -31,10 +31,14 @@ struct falx_error {
 
 struct falx_options {
     int threads;            /* 0: one per core */
+    const char *device;     /* "auto" (NULL), "cpu", "cuda", "cuda:N" */
     const char *precision;  /* "auto" (NULL), "f32", "bf16", "tf32" */
     const char *model;      /* "final" (NULL), "best", "stage1" */
-    int mirror;             /* 1: mean over the mirror images that training saw; -1: as the run says */
     int uncertainty;        /* 1: std and entropy can be asked for */
+    /* 0: as the run was trained to, as `falx predict` does; 1: yes; -1: no */
+    int mirror;             /* mean over the mirror images that training saw */
+    int largest;            /* only the largest component of every class */
+    int adapt;              /* batch norm goes half by the scan's own statistics */
 };
 
 struct falx_run;

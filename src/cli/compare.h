@@ -111,7 +111,7 @@ int compare_masks_folder(char **out, const struct plan_cell *cell, struct error 
 int compare_cell_failed(const struct plan_cell *cell, const char *why, struct error *e);
 
 /* compare_features.c: a member "features" for networks that have some, nothing for others. */
-int compare_features(struct js_out *o, const struct plan *p, const struct predicting *from, struct error *e);
+int compare_features(struct js_out *o, const struct plan *p, const struct open_run *from, struct error *e);
 
 /* compare_jobs.c: all cells that have no scores yet and belong to --part. *code: of the first that failed. */
 int compare_jobs(int *code, struct plan *p, struct error *e);

@@ -82,7 +82,7 @@ static int score(struct case_score *out, const struct cell_run *r, const struct 
 }
 
 /* Scans that are prepared already are predicted as they are. */
-static int open_run(struct predicting *p, const struct cell_run *r, int uncertainty, struct error *e)
+static int open_cell(struct open_run *p, const struct cell_run *r, int uncertainty, struct error *e)
 {
     if (predicting_open(p, &r->predict, uncertainty, e) < 0)
         return -1;
@@ -91,7 +91,7 @@ static int open_run(struct predicting *p, const struct cell_run *r, int uncertai
     return recipe_named(&p->facts.recipe, "none", 0, (enum nan_policy)r->plan->c->nan, e);
 }
 
-static int predict_case(struct cell_run *r, struct predicting *p, const struct data_case *k,
+static int predict_case(struct cell_run *r, struct open_run *p, const struct data_case *k,
                         const char *masks, struct error *e)
 {
     struct scan_result scan = {0};
@@ -119,12 +119,12 @@ int compare_masks_folder(char **out, const struct plan_cell *cell, struct error 
 static int predict_all(struct cell_run *r, struct error *e)
 {
     const struct dataset *held = &r->plan->held;
-    struct predicting p = {0};
+    struct open_run p = {0};
     char *masks = NULL;
     int result = compare_masks_folder(&masks, r->cell, e);
     r->cases = mem_alloc(e, (size_t)held->n_cases, sizeof *r->cases);
-    if (result < 0 || !r->cases || open_run(&p, r, 0, e) < 0) {
-        predicting_close(&p);
+    if (result < 0 || !r->cases || open_cell(&p, r, 0, e) < 0) {
+        open_run_close(&p);
         mem_free(masks);
         return -1;
     }
@@ -139,7 +139,7 @@ static int predict_all(struct cell_run *r, struct error *e)
     r->seconds_case /= held->n_cases;
     if (result == 0)
         result = compare_features(&r->o, r->plan, &p, e);
-    predicting_close(&p);
+    open_run_close(&p);
     mem_free(masks);
     return result < 0 ? -1 : metrics_align(r->cases, r->n_cases, &r->options, e);
 }
@@ -149,8 +149,8 @@ static int predict_all(struct cell_run *r, struct error *e)
 static int ask_ambiguity(struct cell_run *r, struct error *e)
 {
     const struct dataset *held = &r->plan->held;
-    struct predicting p = {0};
-    int result = open_run(&p, r, 1, e);
+    struct open_run p = {0};
+    int result = open_cell(&p, r, 1, e);
     if (result == 0 && p.uncertainty.params) {
         r->ambiguity = mem_alloc(e, (size_t)held->n_cases, sizeof *r->ambiguity);
         result = r->ambiguity ? 0 : -1;
@@ -161,7 +161,7 @@ static int ask_ambiguity(struct cell_run *r, struct error *e)
             scan_result_free(&scan);
         }
     }
-    predicting_close(&p);
+    open_run_close(&p);
     return result;
 }
 

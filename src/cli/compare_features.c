@@ -71,7 +71,7 @@ static void fill_window(struct window *w, const struct prepared *from, int chann
 }
 
 /* One held-out scan, prepared like those of training; its label is only looked at here. */
-static int load_window(struct window *w, const struct plan *p, const struct predicting *net,
+static int load_window(struct window *w, const struct plan *p, const struct open_run *net,
                        const struct data_case *k, struct error *e)
 {
     struct volume image = {0}, label = {0};
@@ -126,7 +126,7 @@ static int add_window(struct cloud *c, struct net *net, struct window *w, struct
     return 0;
 }
 
-static int gather(struct cloud *c, const struct plan *p, const struct predicting *from, struct error *e)
+static int gather(struct cloud *c, const struct plan *p, const struct open_run *from, struct error *e)
 {
     struct device *dev = from->dev;
     const int *patch = from->facts.patch;
@@ -255,7 +255,7 @@ static void flatten(struct js_out *o, struct cloud *c, double *x, double *y, int
     js_out_close(o, '}');
 }
 
-int compare_features(struct js_out *o, const struct plan *p, const struct predicting *from, struct error *e)
+int compare_features(struct js_out *o, const struct plan *p, const struct open_run *from, struct error *e)
 {
     struct cloud c = {.n = 0};
     enum { ALL = SCANS * POINTS };

@@ -60,11 +60,11 @@ struct config {
     char *layout;      /* plain|nnunet|msd|datalist|h5|la|pancreas */
 
     /* training and predicting: where and how, nothing that changes the result of a step */
-    char *device;      /* auto|cpu */
+    char *device;      /* auto|cpu|cuda|cuda:N */
     int precision;     /* enum precision: auto|f32|bf16|tf32 */
     int resume;
     char *override;    /* --override KEY: a setting that may differ from the checkpoint's */
-    char *recipe;      /* how raw scans are prepared; auto: by preset and layout */
+    char *recipe;      /* how raw scans are prepared; train_recipe() knows better for some layouts */
     char *cache;       /* folder of prepared scans; NULL: inside the run folder */
     char *val;         /* --val N|LIST: labelled cases kept for validation; NULL: none */
     char *budget;      /* --budget 40m: time instead of --steps */
@@ -72,7 +72,7 @@ struct config {
 
     /* predict and pseudo */
     char *input;       /* -i */
-    char *model;       /* final|best|stage1|FILE */
+    char *model;       /* final|best|stage1 */
     int uncertainty, prob;
     int tta, largest, adapt; /* 1, 0, or -1: as the run was trained to */
     int window;        /* enum window_weight: even|gaussian */

@@ -95,9 +95,11 @@ static void print_option_help(const struct option_row *o, FILE *to)
     if (o->choices)
         spread_choices(choices, sizeof choices, o->choices);
     int column = fprintf(to, "  %s--%s%s%s", letter, o->name, *meta ? " " : "", meta);
-    int shows_default = o->value && o->kind != OPTION_FLAG;
-    snprintf(text, sizeof text, "%s%s%s%s%s%s", o->help, *choices ? ": " : "", choices,
-             shows_default ? " [" : "", shows_default ? o->value : "", shows_default ? "]" : "");
+    const char *usual = o->value;
+    if (o->kind == OPTION_FLAG)
+        usual = usual && strcmp(usual, "true") == 0 ? "on" : NULL;
+    snprintf(text, sizeof text, "%s%s%s%s%s%s", o->help, *choices ? ": " : "", choices, usual ? " [" : "",
+             usual ? usual : "", usual ? "]" : "");
     print_wrapped(text, column, to);
 }
 

@@ -1,7 +1,8 @@
 /* options.c - the one table of options, and the table of verbs as the user sees them.
  *
  * A row drives the command line, the config file, --help, validation, --print-config and the JSON
- * in output folders. To add an option: a field in struct config, a row here, nothing else.
+ * in output folders. To add an option: a field in struct config and a row here; what training depends on also
+ * has a row in train/settings.c.
  *
  * Defaults are text and go through the same parser as what a user types, so a default out of its
  * own range cannot exist. Rows stand in the order of --help, group by group. Aliases are the names
@@ -111,7 +112,7 @@ const struct option_row options[] = {
     {.name = "labeled-batch", .aliases = "labelled-batch|labeled-bs|labelled-bs",
      .kind = OPTION_INT, .group = GROUP_DATA, .offset = AT(set.labeled_batch), .verbs = CHECKING | TRAIN,
      .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 4096, .id = "C03", .meta = "N",
-     .help = "how many of them are labelled; auto is half"},
+     .help = "how many of them are labelled; auto is half, or all for supervised"},
     {.name = "ema-decay", .kind = OPTION_REAL, .group = GROUP_DATA, .offset = AT(set.ema_decay),
      .verbs = CHECKING | TRAIN, .traits = OPTION_MAX_OPEN, .value = "0.99", .min = 0, .max = 1,
      .id = "C03", .meta = "A", .help = "how much of itself the averaged teacher keeps a step"},
@@ -124,6 +125,14 @@ const struct option_row options[] = {
     {.name = "geometry-tolerance", .kind = OPTION_REAL, .group = GROUP_DATA,
      .offset = AT(geometry_tolerance_mm), .verbs = DATASETS | EVAL, .value = "0.001", .min = 0,
      .max = 1000, .meta = "MM", .help = "how far the grids of image and label may lie apart"},
+
+    {.name = "device", .kind = OPTION_TEXT, .group = GROUP_COMPUTE, .offset = AT(device),
+     .verbs = RUNNING | BENCH, .value = "auto", .meta = "NAME",
+     .help = "where to compute: auto, cpu, cuda or cuda:N"},
+    {.name = "precision", .kind = OPTION_CHOICE, .group = GROUP_COMPUTE, .offset = AT(precision),
+     .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|f32|bf16|tf32",
+     .help = "type of values between layers; auto is bf16 where the processor multiplies it fast, tf32 is "
+             "f32 multiplied by a GPU's tensor cores"},
 
     /* A preset is a config file inside the program (presets.c): weaker than --config and flags. */
     {.name = "preset", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(train_preset),
@@ -142,13 +151,6 @@ const struct option_row options[] = {
     {.name = "budget", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(budget),
      .verbs = TRAIN_ONLY, .meta = "TIME",
      .help = "how long training may take, such as 40m or 2h: sets --steps by a measurement"},
-    {.name = "device", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(device),
-     .verbs = RUNNING | BENCH, .value = "auto", .meta = "NAME",
-     .help = "where to compute: auto, cpu, cuda or cuda:N"},
-    {.name = "precision", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(precision),
-     .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|f32|bf16|tf32",
-     .help = "type of values between layers; auto is bf16 where the processor multiplies it fast, tf32 is "
-             "f32 multiplied by a GPU's tensor cores"},
     {.name = "resume", .kind = OPTION_FLAG, .group = GROUP_TRAIN, .offset = AT(resume),
      .verbs = TRAIN_ONLY, .traits = OPTION_ARGV_ONLY, .value = "false",
      .help = "go on from the last checkpoint of the run folder"},
@@ -210,7 +212,8 @@ const struct option_row options[] = {
     {.name = "consistency", .kind = OPTION_REAL, .group = GROUP_AUA, .offset = AT(set.consistency),
      .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 0, .max = 1000, .meta = "W",
      .help = "full weight of the term for unlabelled patches, such as agreement with a teacher; auto is "
-             "the published one: aua 0.15, dtc, mc-net and mc-net-plus 1, sassnet 0.01, others 0.1"},
+             "the published one: aua 0.15, dtc, mc-net and mc-net-plus 1, sassnet 0.01, others 0.1 where "
+             "there is one"},
     {.name = "teacher-noise", .kind = OPTION_REAL, .group = GROUP_AUA,
      .offset = AT(set.teacher_noise), .verbs = TRAIN, .value = "0.1", .min = 0, .max = 10,
      .meta = "SD", .help = "noise on what the teacher sees"},
@@ -466,7 +469,7 @@ const struct verb_row verbs[VERB_COUNT] = {
 
 const char *const group_titles[GROUP_COUNT] = {
     [GROUP_GENERAL] = "General", [GROUP_READING] = "Reading volumes", [GROUP_WRITING] = "Writing",
-    [GROUP_DATA] = "Data sets", [GROUP_TRAIN] = "Training",
+    [GROUP_DATA] = "Data sets", [GROUP_COMPUTE] = "Computing", [GROUP_TRAIN] = "Training",
     [GROUP_AUA] = "Losses beside that of labels", [GROUP_PREDICT] = "Predicting",
     [GROUP_PHANTOM] = "Phantom", [GROUP_EVAL] = "Scores and pages",
     [GROUP_COMPARE] = "The plan",

@@ -32,10 +32,10 @@ static const struct {
     {"paper-text", "method = aua\nsteps = 6000\ndropout = none\nged-metric = joint\nnb-rule = bg-ring\n"
                    "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nramp = continuous\n"
                    "sup-dice = false\nproto-ckpt = last\nproto-update = false\ncov-mask = none\n"},
-    {"auto", "method = copy-paste\nsteps = 3200\nbatch = 4\nlabeled-batch = 2\nschedule = poly\n"
+    {"auto", "method = copy-paste\nsteps = 3200\nbatch = 4\nschedule = poly\n"
              "augment = mild\ndropout = bottleneck\noptimizer = adam\nlr = 0.001\ndice-share = 0.8\n"
              "pseudo-threshold = 0.8\npaste-weight = 1\ntta = true\n"},
-    {"la", "method = aua\nsteps = 8000\nbatch = 4\nlabeled-batch = 2\nschedule = poly\naugment = mirror\n"
+    {"la", "method = aua\nsteps = 8000\nbatch = 4\nschedule = poly\naugment = mirror\n"
            "dropout = bottleneck\npatch = 160,128,80\nrecipe = la\nlargest = true\n"
            "adapt = true\n"},
 };

@@ -119,7 +119,7 @@ static int write_scores(const struct config *c, struct js_out *scores, struct er
 }
 
 /* The score of a lone file is printed with it; *last gets it. */
-static int predict_all(double *last, struct predicting *p, const struct config *c, const struct dataset *d,
+static int predict_all(double *last, struct open_run *p, const struct config *c, const struct dataset *d,
                        struct error *e)
 {
     struct js_out scores = {0};
@@ -150,7 +150,7 @@ static int predict_all(double *last, struct predicting *p, const struct config *
 int verb_predict(struct config *c)
 {
     struct error e = {.code = ERR_NONE};
-    struct predicting p = {0};
+    struct open_run p = {0};
     struct dataset d = {0};
     struct dataset_options o = {.follow = c->follow, .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
@@ -176,6 +176,6 @@ int verb_predict(struct config *c)
         printf(c->uncertainty && d.n_cases == 1 ? ", ambiguity %.4f\n" : "\n", ambiguity);
     }
     dataset_free(&d);
-    predicting_close(&p);
+    open_run_close(&p);
     return result < 0 ? complain(&e) : 0;
 }

@@ -41,7 +41,7 @@ static double foreground_mm3(const struct volume *label)
     return (double)count * mm[0] * mm[1] * mm[2];
 }
 
-static int propose(struct ranked *out, struct predicting *p, const struct config *c, const struct dataset *d,
+static int propose(struct ranked *out, struct open_run *p, const struct config *c, const struct dataset *d,
                    const struct data_case *k, const char *const folder[2], struct error *e)
 {
     struct scan_result r;
@@ -108,7 +108,7 @@ static int check_outputs(const struct config *c, const struct dataset *d, const 
     return result;
 }
 
-static int propose_all(struct predicting *p, const struct config *c, const struct dataset *d,
+static int propose_all(struct open_run *p, const struct config *c, const struct dataset *d,
                        struct error *e)
 {
     int n = dataset_count(d, SPLIT_TRAIN, 0), done = 0, result = -1;
@@ -152,7 +152,7 @@ out:
 int verb_pseudo(struct config *c)
 {
     struct error e = {.code = ERR_NONE};
-    struct predicting p = {0};
+    struct open_run p = {0};
     struct dataset d = {0};
     struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
                                 .leave_out = c->leave_out,
@@ -172,6 +172,6 @@ int verb_pseudo(struct config *c)
     if (result == 0)
         result = propose_all(&p, c, &d, &e);
     dataset_free(&d);
-    predicting_close(&p);
+    open_run_close(&p);
     return result < 0 ? complain(&e) : 0;
 }

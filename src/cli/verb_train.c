@@ -1,6 +1,6 @@
 /* verb_train.c - `falx train DATASET -o RUN`: everything around the loop (train.h).
  *
- *     lock RUN -> load data -> open device -> [measure, for --budget] -> run.json -> train -> one line
+ *     open device -> lock RUN -> load data -> [measure, for --budget] -> run.json -> train -> one line
  *
  * While training, numbers go to metrics.sqlite and log.txt; a signal is only noted and ends the run at the
  * next step with a checkpoint and exit code 10.

@@ -1,4 +1,4 @@
-/* methods.c - the list of methods: a new one is a file of its own and a line here. */
+/* methods.c - the list of methods. How to add one: docs/methods/README.md. */
 #include "method/parts.h"
 
 const struct method *const methods[] = {

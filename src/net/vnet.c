@@ -1,4 +1,4 @@
-/* vnet.c - the networks of the paper, as definitions.
+/* vnet.c - the networks of the paper and of the methods it compares with, as definitions.
  *
  *     x1 --------------------------------------------------------- + --> nine --> head
  *      \ down                                                 up  /

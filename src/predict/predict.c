@@ -14,9 +14,6 @@
  * Uncertainty: the parameters of the stage-1 student's Gaussian are averaged over windows just so; its
  * samples are then drawn once per voxel of the volume, with one epsilon per case and sample, so that
  * overlapping windows agree and a sample spans the whole scan.
- *
- * Adapting: before the walk a few windows of the scan, one at a time so that the batch does not matter, tell
- * which means and variances it gives the layers; batch norm goes half-way from those of training to these.
  */
 #include <math.h>
 #include <string.h>
@@ -24,47 +21,9 @@
 #include "base/rng.h"
 #include "device/kernels.h"
 #include "predict/component.h"
-#include "predict/predict.h"
+#include "predict/predict_int.h"
 
-enum { MAX_BATCH = 8, ADAPT_WINDOWS = 4 };
-
-/* One output of one network, gathered over windows. */
-struct gathered {
-    struct net *net;     /* borrowed */
-    const char *output;
-    int c, softmax;
-    float *ring;         /* (patch[0], h, w, c) device */
-    float *plane;        /* (h, w, c) device: a closed plane */
-};
-
-struct predictor {
-    struct device *dev;
-    struct predict_options o;
-    struct predict_model model[2]; /* mask, uncertainty; params NULL: none */
-    struct net *net[2];
-    int channels, classes;
-    struct tensor input; /* (batch, patch..., channels) */
-    float *weight[3], *weight_dev[3];
-    float *trained[2], *own[2]; /* to adapt: running statistics of the models, and what is made of them */
-};
-
-/* The walk over one scan. */
-struct walk {
-    struct predictor *p;
-    struct prediction *out;
-    const float *image;
-    int dims[3], padded[3], left[3]; /* of the scan; at least the patch; zeros before it */
-    int n[3];                        /* windows along each axis */
-    float *slab;                     /* device: the planes of the scan that a layer of windows sees ... */
-    int slab_first, slab_planes;     /* ... which */
-    float *total[3], *total_dev[3];  /* sums of weights along each axis */
-    struct gathered part[4];         /* probabilities; mean, log_cov_diag, cov_factor */
-    int n_parts;
-    uint8_t *label;                  /* one closed plane, device */
-    float *map[3];                   /* foreground, std, entropy, device */
-    void *row;                       /* the same on the host */
-    int closed;                      /* planes below are done */
-};
+enum { MAX_BATCH = 8 };
 
 void prediction_free(struct prediction *p)
 {
@@ -107,27 +66,6 @@ static void choose_defaults(struct predict_options *o, const struct device *dev)
             o->stride[a] = o->patch[a] / 2;
     if (o->batch <= 0)
         o->batch = fit < 1 ? 1 : fit > MAX_BATCH ? MAX_BATCH : (int)fit;
-}
-
-static size_t statistics_count(const struct params *p)
-{
-    return (size_t)(p->count - p->trainable_count);
-}
-
-static int keep_statistics(struct predictor *p, struct error *e)
-{
-    for (int i = 0; i < 2 && p->o.adapt; i++) {
-        const struct params *of = p->model[i].params;
-        if (!of || (i == 1 && of == p->model[0].params))
-            continue;
-        size_t n = statistics_count(of);
-        p->trained[i] = mem_alloc(e, n, sizeof(float));
-        p->own[i] = mem_alloc(e, n, sizeof(float));
-        if (!p->trained[i] || !p->own[i])
-            return -1;
-        p->dev->ops->download(p->dev, p->trained[i], of->value + of->trainable_count, n * sizeof(float));
-    }
-    return device_check(p->dev, e);
 }
 
 /* Does everything fit the windows, and the arrays of the kernels? */
@@ -186,7 +124,7 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
                                .w = patch[2], .c = p->channels};
     size_t bytes = (size_t)tensor_count(&p->input) * sizeof(float);
     p->input.data = dev->ops->alloc(dev, bytes);
-    if (device_check(dev, e) < 0 || make_weights(p, e) < 0 || keep_statistics(p, e) < 0)
+    if (device_check(dev, e) < 0 || make_weights(p, e) < 0 || statistics_keep(p, e) < 0)
         goto failed;
     *out = p;
     return 0;
@@ -199,11 +137,9 @@ void predictor_free(struct predictor *p)
 {
     if (!p)
         return;
-    for (int i = 0; i < 2; i++) {
-        net_free(p->net[i]);
-        mem_free(p->trained[i]);
-        mem_free(p->own[i]);
-    }
+    net_free(p->net[0]);
+    net_free(p->net[1]);
+    statistics_forget(p);
     p->dev->ops->free(p->dev, p->input.data);
     for (int a = 0; a < 3; a++) {
         mem_free(p->weight[a]);
@@ -231,7 +167,7 @@ static void walk_end(struct walk *w)
     mem_free(w->row);
 }
 
-static int window_start(const struct walk *w, int axis, int k)
+int walk_start(const struct walk *w, int axis, int k)
 {
     int last = w->padded[axis] - w->p->o.patch[axis], start = k * w->p->o.stride[axis];
     return start < last ? start : last;
@@ -254,7 +190,7 @@ static int lay_grid(struct walk *w, const int dims[3], struct error *e)
             return w->total[a] ? device_check(p->dev, e) : -1;
         for (int k = 0; k < w->n[a]; k++)
             for (int i = 0; i < patch; i++)
-                w->total[a][window_start(w, a, k) + i] += p->weight[a][i];
+                w->total[a][walk_start(w, a, k) + i] += p->weight[a][i];
         p->dev->ops->upload(p->dev, w->total_dev[a], w->total[a], bytes);
     }
     return 0;
@@ -318,8 +254,7 @@ static int make_output(struct walk *w, struct error *e)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* The planes that windows starting at plane z see. */
-static void load_slab(struct walk *w, int z)
+void walk_load(struct walk *w, int z)
 {
     struct device *dev = w->p->dev;
     int first = z - w->left[0], end = first + w->p->o.patch[0];
@@ -330,8 +265,7 @@ static void load_slab(struct walk *w, int z)
                      (size_t)w->slab_planes * plane * sizeof(float));
 }
 
-/* One window, mirrored as asked, into slot i of the batch. */
-static void cut_window(struct walk *w, int i, const int first[3], const int flip[3])
+void walk_cut(struct walk *w, int i, const int first[3], const int flip[3])
 {
     struct predictor *p = w->p;
     const int *patch = p->o.patch;
@@ -393,13 +327,13 @@ static int run_layer(struct walk *w, int z, struct error *e)
     struct slot slots[64];
     int n = 0, images = mirror_images(p->o.mirrors), batch = p->o.batch < 64 ? p->o.batch : 64;
     int total = w->n[1] * w->n[2] * images;
-    load_slab(w, z);
+    walk_load(w, z);
     for (int k = 0; k < total; k++) {
         int image = k % images, y = k / images / w->n[2], x = k / images % w->n[2];
         struct slot *s = &slots[n];
-        *s = (struct slot){.first = {z, window_start(w, 1, y), window_start(w, 2, x)}};
+        *s = (struct slot){.first = {z, walk_start(w, 1, y), walk_start(w, 2, x)}};
         mirror_image(s->flip, p->o.mirrors, image);
-        cut_window(w, n++, s->first, s->flip);
+        walk_cut(w, n++, s->first, s->flip);
         if (n < batch && k + 1 < total)
             continue;
         run_windows(w, slots, n);
@@ -410,51 +344,6 @@ static int run_layer(struct walk *w, int z, struct error *e)
             return fail(e, ERR_STOPPED, "P11", "stopped");
     }
     return 0;
-}
-
-/* ---- the scan's own statistics ---------------------------------------------------------------- */
-
-static void set_statistics(struct predictor *p, float *const values[2])
-{
-    for (int i = 0; i < 2; i++) {
-        struct params *of = p->model[i].params;
-        if (!values[i])
-            continue;
-        p->dev->ops->upload(p->dev, of->value + of->trainable_count, values[i],
-                            statistics_count(of) * sizeof(float));
-        of->version++;
-    }
-}
-
-/* Windows spread over the scan in the order of the walk. */
-static void adapt(struct walk *w)
-{
-    struct predictor *p = w->p;
-    struct tensor x = tensor_items(&p->input, 0, 1);
-    const int upright[3] = {0, 0, 0};
-    int64_t layer = (int64_t)w->n[1] * w->n[2], total = layer * w->n[0];
-    for (int k = 0; k < ADAPT_WINDOWS; k++) {
-        int64_t at = (2 * k + 1) * total / (2 * ADAPT_WINDOWS);
-        int first[3] = {window_start(w, 0, (int)(at / layer)),
-                        window_start(w, 1, (int)(at % layer / w->n[2])),
-                        window_start(w, 2, (int)(at % w->n[2]))};
-        struct net_pass pass = {.mode = NET_MEASURE, .measured = k};
-        load_slab(w, first[0]);
-        cut_window(w, 0, first, upright);
-        for (int i = 0; i < 2; i++)
-            if (p->own[i])
-                net_forward(p->net[i], &x, &pass);
-    }
-    for (int i = 0; i < 2; i++) {
-        const struct params *of = p->model[i].params;
-        float *own = p->own[i];
-        size_t n = own ? statistics_count(of) : 0;
-        if (own)
-            p->dev->ops->download(p->dev, own, of->value + of->trainable_count, n * sizeof(float));
-        for (size_t k = 0; k < n; k++)
-            own[k] = 0.5f * (own[k] + p->trained[i][k]);
-    }
-    set_statistics(p, p->own);
 }
 
 /* ---- closing planes -------------------------------------------------------------------------- */
@@ -565,10 +454,10 @@ int predict_array(struct prediction *out, struct predictor *p, const float *imag
     if (lay_grid(&w, dims, e) < 0 || make_slab(&w, e) < 0 || make_parts(&w, e) < 0 || make_output(&w, e) < 0)
         goto out;
     if (p->o.adapt)
-        adapt(&w);
+        statistics_adapt(&w);
     for (int k = 0; k < w.n[0]; k++) {
-        close_planes(&w, window_start(&w, 0, k));
-        if (run_layer(&w, window_start(&w, 0, k), e) < 0)
+        close_planes(&w, walk_start(&w, 0, k));
+        if (run_layer(&w, walk_start(&w, 0, k), e) < 0)
             goto out;
     }
     close_planes(&w, w.padded[0]);
@@ -580,7 +469,7 @@ int predict_array(struct prediction *out, struct predictor *p, const float *imag
         out->ambiguity = ambiguity(out);
     result = 0;
 out:
-    set_statistics(p, p->trained);
+    statistics_restore(p);
     walk_end(&w);
     if (result < 0)
         prediction_free(out);

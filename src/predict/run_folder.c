@@ -144,16 +144,6 @@ void run_facts_free(struct run_facts *f)
     memset(f, 0, sizeof *f);
 }
 
-int run_choice(int own, int wanted)
-{
-    return wanted < 0 ? own : wanted;
-}
-
-int run_mirrors(const struct run_facts *f, int wanted)
-{
-    return run_choice(f->tta, wanted) ? f->mirrors : 0;
-}
-
 int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,
               const struct run_facts *facts, struct device *dev, struct error *e)
 {

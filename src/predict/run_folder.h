@@ -26,9 +26,6 @@ struct run_facts {
 void run_facts_to_json(struct js_out *o, const struct run_facts *f);
 int run_facts_read(struct run_facts *out, const char *folder, struct error *e);
 void run_facts_free(struct run_facts *f); /* zeroed ones are fine */
-/* For predict_options. Wanted 1 or 0, or -1 for the run's own choice; the mirror images to predict. */
-int run_choice(int own, int wanted);
-int run_mirrors(const struct run_facts *f, int wanted);
 
 /* Which weights of a run: "final" (model.safetensors), "best", "stage1". Refuses what the run does not
  * have, and weights that do not fit its channels and classes. */

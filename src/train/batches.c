@@ -24,7 +24,7 @@
     .crop = AUGMENT_CROP_WITHIN, .scale = {0.5f, 0.85f, 1.18f}, .rotate = {0.5f, -15.0f, 15.0f},           \
     .noise = {1.0f, 0.0f, 0.1f}, .brightness = {1.0f, 0.8f, 1.25f}, .shift = {1.0f, -0.2f, 0.2f}
 static const struct augment_options augment_mild = {MILD, .mirror_p = {0.5f, 0.0f, 0.0f}};
-/* ... and this all the same: a network that cannot go by the way things face goes by what they look like. */
+/* ... and this exchanges them all the same: which way things face is no cue then, what they look like is. */
 static const struct augment_options augment_mirror = {MILD, .mirror_p = {0.5f, 0.5f, 0.5f}};
 static const struct augment_options augment_crop = {.crop = AUGMENT_CROP_RANDOM};
 

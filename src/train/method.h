@@ -71,7 +71,7 @@ struct turn {
     const char *model;             /* whose weights are updated afterwards; NULL: none (a pass) */
 };
 
-/* Batches a phase wants; 0, 0 means the configured composition. */
+/* Batches a phase wants; zeroed: the configured composition. */
 struct phase_batch {
     int labeled_only;              /* 1: the unlabelled slots are left out */
     int plain;                     /* 1: crops only, no other augmentation */

@@ -65,10 +65,12 @@ void trainer_zero_grads(struct trainer *t);
 /* The first parameter whose gradient is not finite; NULL: none. */
 const char *trainer_bad_gradient(struct trainer *t, const struct model *m);
 
-/* batches.c: tensors of the phase at hand, then the sampler, then one batch after another. */
+/* resident.c: the cases on the device, which cuts the patches itself. */
 int resident_begin(struct trainer *t, struct error *e);
 void resident_fill(struct trainer *t, const struct batch *b); /* image, label and mask from its draws */
 void resident_end(struct trainer *t);
+
+/* batches.c: tensors of the phase at hand, then the sampler, then one batch after another. */
 int batches_begin(struct trainer *t, struct error *e);
 int batches_sample(struct trainer *t, struct error *e);
 void batches_next(struct trainer *t);

@@ -274,7 +274,7 @@ struct parts_job {
     int parts, taps, rows_each, cols_each;
     int rows, cols;
     struct divisor by_cols, by_rows;
-    int slices;            /* a thread takes every so manieth part */
+    int slices;            /* a thread takes every slices-th part */
     float *dweight;        /* (taps, rows, cols) */
     float *dbias;          /* or NULL: its sums are the last row of a part */
     int add;

@@ -105,7 +105,7 @@ __device__ __forceinline__ void start_box(const struct three_job &j, struct next
     copies_end();
 }
 
-/* A block takes every so manieth tile of an item, a range of columns, and a range of chunks. */
+/* Of n blocks each takes every n-th tile of an item, a range of columns, and a range of chunks. */
 __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_constant__ struct three_job j)
 {
     SHARED_MEMORY(memory);

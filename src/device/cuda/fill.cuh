@@ -10,7 +10,7 @@
  *
  * Which voxels: a list of places in shared memory, made once for all channels that are filled from it, for
  * finding a place costs as much as filling it. Lists are as long as the threads of a block want them: a pair
- * of threads takes every so manieth place, and what is behind the last is filled into a spare word.
+ * of n threads takes every n-th place, and what is behind the last is filled into a spare word.
  */
 #ifndef FALX_CUDA_FILL_CUH
 #define FALX_CUDA_FILL_CUH

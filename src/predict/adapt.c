@@ -1,0 +1,89 @@
+/* adapt.c - batch norm by statistics of the scan at hand.
+ *
+ *     a few windows of the scan -> means and variances of every layer, averaged
+ *     batch norm goes half-way from those of training to these, for this scan
+ *
+ * Scans whose intensities are unlike those of training gain most. Windows are measured one at a time, so that the
+ * batch does not matter. That four windows and one half are enough and not too much: docs/results.md, Left
+ * Atrium.
+ */
+#include "predict/predict_int.h"
+
+enum { WINDOWS = 4 };
+static const float OWN_SHARE = 0.5f;
+
+static size_t statistics_count(const struct params *p)
+{
+    return (size_t)(p->count - p->trainable_count);
+}
+
+int statistics_keep(struct predictor *p, struct error *e)
+{
+    for (int i = 0; i < 2 && p->o.adapt; i++) {
+        const struct params *of = p->model[i].params;
+        if (!of || (i == 1 && of == p->model[0].params))
+            continue;
+        size_t n = statistics_count(of);
+        p->trained[i] = mem_alloc(e, n, sizeof(float));
+        p->own[i] = mem_alloc(e, n, sizeof(float));
+        if (!p->trained[i] || !p->own[i])
+            return -1;
+        p->dev->ops->download(p->dev, p->trained[i], of->value + of->trainable_count, n * sizeof(float));
+    }
+    return device_check(p->dev, e);
+}
+
+static void set_statistics(struct predictor *p, float *const values[2])
+{
+    for (int i = 0; i < 2; i++) {
+        struct params *of = p->model[i].params;
+        if (!values[i])
+            continue;
+        p->dev->ops->upload(p->dev, of->value + of->trainable_count, values[i],
+                            statistics_count(of) * sizeof(float));
+        of->version++;
+    }
+}
+
+void statistics_adapt(struct walk *w)
+{
+    struct predictor *p = w->p;
+    struct tensor x = tensor_items(&p->input, 0, 1);
+    const int upright[3] = {0, 0, 0};
+    int64_t layer = (int64_t)w->n[1] * w->n[2], total = layer * w->n[0];
+    for (int k = 0; k < WINDOWS; k++) {
+        int64_t at = (2 * k + 1) * total / (2 * WINDOWS);
+        int first[3] = {walk_start(w, 0, (int)(at / layer)),
+                        walk_start(w, 1, (int)(at % layer / w->n[2])),
+                        walk_start(w, 2, (int)(at % w->n[2]))};
+        struct net_pass pass = {.mode = NET_MEASURE, .measured = k};
+        walk_load(w, first[0]);
+        walk_cut(w, 0, first, upright);
+        for (int i = 0; i < 2; i++)
+            if (p->own[i])
+                net_forward(p->net[i], &x, &pass);
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct params *of = p->model[i].params;
+        float *own = p->own[i];
+        size_t n = own ? statistics_count(of) : 0;
+        if (own)
+            p->dev->ops->download(p->dev, own, of->value + of->trainable_count, n * sizeof(float));
+        for (size_t k = 0; k < n; k++)
+            own[k] = OWN_SHARE * own[k] + (1.0f - OWN_SHARE) * p->trained[i][k];
+    }
+    set_statistics(p, p->own);
+}
+
+void statistics_restore(struct predictor *p)
+{
+    set_statistics(p, p->trained);
+}
+
+void statistics_forget(struct predictor *p)
+{
+    for (int i = 0; i < 2; i++) {
+        mem_free(p->trained[i]);
+        mem_free(p->own[i]);
+    }
+}
