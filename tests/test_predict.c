@@ -11,7 +11,7 @@ static double window_weight_at(enum window_weight kind, int i, int n)
     return kind == WINDOW_EVEN ? 1.0 : g > 1e-3 ? g : 1e-3;
 }
 
-enum { VOXELS = 16 * 16 * 16 }; /* of the patch of all tests */
+enum { VOXELS = 32 * 32 * 16 }; /* of the largest patch of all tests */
 
 struct naive {
     const struct predict_options *o;
@@ -25,7 +25,7 @@ static void naive_cut(const struct naive *n, float *window, int64_t *place, doub
                       const int start[3], int mirror)
 {
     const int *patch = n->o->patch, *dims = n->dims;
-    for (int v = 0; v < VOXELS; v++) {
+    for (int v = 0; v < patch[0] * patch[1] * patch[2]; v++) {
         int at[3] = {v / patch[2] / patch[1], v / patch[2] % patch[1], v % patch[2]}, in = 1;
         weight[v] = 1.0;
         for (int a = 0; a < 3; a++) {
@@ -48,7 +48,8 @@ static void naive_cut(const struct naive *n, float *window, int64_t *place, doub
 static void naive_add(struct naive *n, const float *y, int c, int softmax, const int64_t *place,
                       const double *weight)
 {
-    for (int v = 0; v < VOXELS; v++) {
+    const int *patch = n->o->patch;
+    for (int v = 0; v < patch[0] * patch[1] * patch[2]; v++) {
         double norm = 0.0;
         for (int k = 0; k < c; k++)
             norm += exp((double)y[v * c + k]);
@@ -91,9 +92,10 @@ static size_t naive_lay(struct naive *n, int start[3][64], int count[3], const i
     size_t voxels = 1;
     for (int a = 0; a < 3; a++) {
         n->dims[a] = dims[a];
-        n->padded[a] = dims[a] > 16 ? dims[a] : 16;
+        int patch = n->o->patch[a];
+        n->padded[a] = dims[a] > patch ? dims[a] : patch;
         n->left[a] = (n->padded[a] - dims[a]) / 2;
-        count[a] = naive_starts(start[a], n->padded[a], 16, n->o->stride[a]);
+        count[a] = naive_starts(start[a], n->padded[a], patch, n->o->stride[a]);
         voxels *= (size_t)n->padded[a];
     }
     return voxels;
@@ -107,10 +109,10 @@ static double *naive(struct scene *s, const float *image, const int dims[3], con
     struct error e;
     struct net *net;
     struct naive n = {.o = o, .image = image, .channels = s->model.def.channels};
-    struct net_shape shape = {1, 16, 16, 16, NET_FORWARD_ONLY, 0};
+    struct net_shape shape = {1, o->patch[0], o->patch[1], o->patch[2], NET_FORWARD_ONLY, 0};
     struct net_pass pass = {.mode = NET_EVAL};
     float *window = mem_alloc(NULL, (size_t)(VOXELS * n.channels), sizeof *window);
-    struct tensor x = {window, VALUE_F32, 1, 16, 16, 16, n.channels};
+    struct tensor x = {window, VALUE_F32, 1, shape.d, shape.h, shape.w, n.channels};
     int64_t place[VOXELS];
     double weight[VOXELS];
     int start[3][64], count[3];
@@ -236,19 +238,20 @@ static void batches_agree(void **state)
 /* ---- the scan's own statistics --------------------------------------------------------------- */
 
 /* Sets the running statistics half-way to the mean of what four windows have, each told by how far a step of
- * training without dropout moves them. */
+ * training without dropout moves them. A patch has more than one voxel at the bottom: one has no variance. */
 static void naive_adapt(struct scene *s, const float *image, const int dims[3],
                         const struct predict_options *o)
 {
+    static const int eighths[4][3] = {{1, 3, 5}, {3, 7, 1}, {5, 1, 7}, {7, 5, 3}}; /* of an axis's windows */
     struct error e;
     struct net *net;
     struct params *p = s->model.params;
     struct net_definition def = s->model.def;
     struct naive n = {.o = o, .image = image, .channels = def.channels};
-    struct net_shape shape = {1, 16, 16, 16, NET_FORWARD_ONLY, 0};
+    struct net_shape shape = {1, o->patch[0], o->patch[1], o->patch[2], NET_FORWARD_ONLY, 0};
     struct net_pass pass = {.mode = NET_TRAIN};
     float *window = mem_alloc(NULL, (size_t)(VOXELS * n.channels), sizeof *window);
-    struct tensor x = {window, VALUE_F32, 1, 16, 16, 16, n.channels};
+    struct tensor x = {window, VALUE_F32, 1, shape.d, shape.h, shape.w, n.channels};
     int64_t place[VOXELS], first = p->trainable_count, many = p->count - first;
     double weight[VOXELS], *mean = calloc((size_t)many, sizeof *mean);
     float *was = mem_alloc(NULL, (size_t)many, sizeof *was);
@@ -258,9 +261,9 @@ static void naive_adapt(struct scene *s, const float *image, const int dims[3],
     assert_ok(net_new(&net, p, &def, &shape, &e), e);
     memcpy(was, p->value + first, (size_t)many * sizeof *was);
     for (int k = 0; k < 4; k++) {
-        int i = (2 * k + 1) * (count[0] * count[1] * count[2]) / 8;
-        int at[3] = {start[0][i / count[2] / count[1]], start[1][i / count[2] % count[1]],
-                     start[2][i % count[2]]};
+        int at[3] = {start[0][eighths[k][0] * count[0] / 8],
+                     start[1][eighths[k][1] * count[1] / 8],
+                     start[2][eighths[k][2] * count[2] / 8]};
         naive_cut(&n, window, place, weight, at, 0);
         net_forward(net, &x, &pass);
         for (int64_t j = 0; j < many; j++)
@@ -279,12 +282,12 @@ static void naive_adapt(struct scene *s, const float *image, const int dims[3],
 static void adapts_to_the_scan(void **state)
 {
     (void)state;
-    static const int dims[3] = {29, 21, 30};
+    static const int dims[3] = {61, 40, 30};
     struct scene s;
     struct error e;
     struct predictor *p;
     struct prediction got[3];
-    struct predict_options o = {.patch = {16, 16, 16}, .stride = {8, 8, 8}, .probabilities = 1};
+    struct predict_options o = {.patch = {32, 32, 16}, .stride = {8, 8, 8}, .probabilities = 1};
     int voxels = dims[0] * dims[1] * dims[2], moved = 0;
     scene_open(&s, 2, 3, 2, 2);
     size_t bytes = (size_t)s.model.params->count * sizeof(float);
@@ -318,6 +321,34 @@ static void adapts_to_the_scan(void **state)
         prediction_free(&got[i]);
     mem_free(image);
     mem_free(before);
+    scene_close(&s);
+}
+
+/* A window of one voxel at the bottom tells of no variance: the layers there keep that of training. */
+static void one_voxel_is_no_statistic(void **state)
+{
+    (void)state;
+    static const int dims[3] = {16, 16, 16};
+    struct scene s;
+    struct error e;
+    struct net *net;
+    struct net_shape shape = {1, 16, 16, 16, NET_FORWARD_ONLY, 0};
+    struct net_pass pass = {.mode = NET_MEASURE};
+    scene_open(&s, 1, 2, 0, 2);
+    struct params *p = s.model.params;
+    const struct param *bottom = params_find(p, "block_five.conv.1.running_var");
+    const struct param *top = params_find(p, "block_one.conv.1.running_var");
+    struct tensor x = {noise_image(dims, 1, 3), VALUE_F32, 1, 16, 16, 16, 1};
+    assert_ok(net_new(&net, p, &s.model.def, &shape, &e), e);
+    for (int train = 0; train < 2; train++) {
+        net_forward(net, &x, &pass);
+        for (int64_t i = 0; i < bottom->count; i++)
+            assert_true(p->value[bottom->offset + i] == 1.0f);
+        assert_true(p->value[top->offset] != 1.0f);
+        pass.mode = NET_TRAIN;
+    }
+    net_free(net);
+    mem_free(x.data);
     scene_close(&s);
 }
 
@@ -605,6 +636,7 @@ int main(void)
         cmocka_unit_test(windows_of_all_sizes),
         cmocka_unit_test(batches_agree),
         cmocka_unit_test(adapts_to_the_scan),
+        cmocka_unit_test(one_voxel_is_no_statistic),
         cmocka_unit_test(threads_agree_to_the_bit),
         cmocka_unit_test(uncertainty_of_samples),
         cmocka_unit_test(refuses_what_does_not_fit),

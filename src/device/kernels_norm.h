@@ -10,9 +10,9 @@
  *     s1 = sum m M G  = dL/dbeta          s2 = sum m M G xhat  = dL/dgamma
  *     dy = k (m M G - s1/N - xhat s2/N)   so  p = k m,  q = -k rstd s2/N,  r = -k s1/N - q mean
  *
- * With the running statistics, which are constants, q = r = 0. One voxel or no variance [M11]: eps keeps
- * rstd finite, and the unbiased variance of one element is taken as 0. Moments that are not finite (a
- * diverged step, which the loop discards) do not enter the running statistics.
+ * With the running statistics, which are constants, q = r = 0. One element or no variance [M11]: eps keeps
+ * rstd finite. Moments of one element, which has no variance, and those that are not finite (a diverged step,
+ * which the loop discards) do not enter the running statistics.
  */
 #ifndef FALX_KERNELS_NORM_H
 #define FALX_KERNELS_NORM_H
@@ -61,10 +61,10 @@ struct k_norm_tables {
 KERNEL void k_norm_running(const struct k_norm_tables *k, int64_t j, double mean, double var, double new_mean,
                            double m2)
 {
-    double unbiased = m2 / (k->elements > 1 ? k->elements - 1 : 1);
+    double unbiased = m2 / (k->elements - 1);
     mean = (1 - k->momentum) * mean + k->momentum * new_mean;
     var = (1 - k->momentum) * var + k->momentum * (unbiased > 0 ? unbiased : 0);
-    if (!isfinite((float)mean) || !isfinite((float)var) || !isfinite(m2))
+    if (k->elements <= 1 || !isfinite((float)mean) || !isfinite((float)var) || !isfinite(m2))
         return;
     k->running_mean[j] = (float)mean;
     k->running_var[j] = (float)var;

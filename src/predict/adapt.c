@@ -3,8 +3,8 @@
  *     a few windows of the scan -> means and variances of every layer, averaged
  *     batch norm goes half-way from those of training to these, for this scan
  *
- * Scans whose intensities are unlike those of training gain most. Windows are measured one at a time, so that the
- * batch does not matter. That four windows and one half are enough and not too much: docs/results.md, Left
+ * Scans whose intensities are unlike those of training gain most. Windows are measured one at a time, so that
+ * the batch does not matter. Four windows and one half are enough and not too much: docs/results.md, Left
  * Atrium.
  */
 #include "predict/predict_int.h"
@@ -47,16 +47,15 @@ static void set_statistics(struct predictor *p, float *const values[2])
 
 void statistics_adapt(struct walk *w)
 {
+    /* along every axis one window in each quarter, in another order, so that they do not lie on a line */
+    static const int quarter[3][WINDOWS] = {{0, 1, 2, 3}, {1, 3, 0, 2}, {2, 0, 3, 1}}, upright[3] = {0, 0, 0};
     struct predictor *p = w->p;
     struct tensor x = tensor_items(&p->input, 0, 1);
-    const int upright[3] = {0, 0, 0};
-    int64_t layer = (int64_t)w->n[1] * w->n[2], total = layer * w->n[0];
     for (int k = 0; k < WINDOWS; k++) {
-        int64_t at = (2 * k + 1) * total / (2 * WINDOWS);
-        int first[3] = {walk_start(w, 0, (int)(at / layer)),
-                        walk_start(w, 1, (int)(at % layer / w->n[2])),
-                        walk_start(w, 2, (int)(at % w->n[2]))};
         struct net_pass pass = {.mode = NET_MEASURE, .measured = k};
+        int first[3];
+        for (int a = 0; a < 3; a++)
+            first[a] = walk_start(w, a, (2 * quarter[a][k] + 1) * w->n[a] / (2 * WINDOWS));
         walk_load(w, first[0]);
         walk_cut(w, 0, first, upright);
         for (int i = 0; i < 2; i++)

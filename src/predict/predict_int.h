@@ -1,4 +1,4 @@
-/* predict_int.h - the walk of predict.c over one scan, shared with what adapts the network to it (adapt.c). */
+/* predict_int.h - the walk of predict.c over one scan, shared with what adapts the network to it. */
 #ifndef FALX_PREDICT_INT_H
 #define FALX_PREDICT_INT_H
 
