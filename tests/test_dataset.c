@@ -454,6 +454,24 @@ static void label_maps(void **state)
     assert_non_null(strstr(e.text, "duplicate 2"));
 }
 
+/* [L04] Training refuses what checking refuses. */
+static void classes_that_may_not_be(void **state)
+{
+    (void)state;
+    label_t v[8] = {0, 1, 0, 255, 255, 3, 0, 0};
+    char path[] = "labels/a.nii";
+    struct data_case c = {.label = path};
+    struct volume label = {.dtype = DTYPE_U16, .n_dims = 3, .dims = {2, 2, 2, 1, 1, 1, 1}, .data = v};
+    assert_refused(dataset_check_classes(&(struct dataset){.n_classes = 0}, &c, &label, &e), e, ERR_DATA, "L04");
+    assert_non_null(strstr(e.text, "labels/a.nii: label value 255 in 2 voxels, first at (1, 1, 0); not declared"));
+    assert_ok(dataset_check_classes(&(struct dataset){.n_classes = 256}, &c, &label, &e), e);
+    v[3] = v[4] = 0;
+    assert_ok(dataset_check_classes(&(struct dataset){.n_classes = 0}, &c, &label, &e), e);
+    assert_ok(dataset_check_classes(&(struct dataset){.n_classes = 4}, &c, &label, &e), e);
+    assert_refused(dataset_check_classes(&(struct dataset){.n_classes = 3}, &c, &label, &e), e, ERR_DATA, "L04");
+    assert_non_null(strstr(e.text, "label value 3 in 1 voxels, first at (1, 0, 1); allowed 0..2"));
+}
+
 /* ---- voxels ---- */
 
 static void channels_are_stacked(void **state)
@@ -605,7 +623,7 @@ int main(void)
         T(h5),
         T(nothing_recognised),
         T(labels_are_hidden), T(cases_are_left_out),
-        T(label_maps),
+        T(label_maps), T(classes_that_may_not_be),
         T(channels_are_stacked),
         T(labels_are_aligned),
         T(json_is_bounded),

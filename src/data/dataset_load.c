@@ -5,6 +5,7 @@
  */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "data/align.h"
@@ -189,4 +190,30 @@ int dataset_load_label(struct volume *out, const struct dataset *d, const struct
         return 0;
     volume_free(out);
     return -1;
+}
+
+int dataset_check_classes(const struct dataset *d, const struct data_case *c, const struct volume *label,
+                          struct error *e)
+{
+    const label_t *class = label->data;
+    int64_t n = volume_voxels(label), x = label->dims[0], y = label->dims[1], at = -1, voxels = 0;
+    int highest = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (class[i] > highest) {
+            highest = class[i];
+            at = i;
+            voxels = 1;
+        } else if (class[i] == highest) {
+            voxels++;
+        }
+    if (d->n_classes ? highest < d->n_classes : highest != 255)
+        return 0;
+    char hint[64];
+    if (d->n_classes)
+        snprintf(hint, sizeof hint, "allowed 0..%d", d->n_classes - 1);
+    else
+        snprintf(hint, sizeof hint, "not declared; see --label-map %d=1", highest);
+    fail(e, ERR_DATA, "L04", "label value %d in %lld voxels, first at (%lld, %lld, %lld); %s", highest,
+         (long long)voxels, (long long)(at % x), (long long)(at / x % y), (long long)(at / (x * y)), hint);
+    return fail_in(e, c->label);
 }

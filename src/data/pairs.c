@@ -185,27 +185,28 @@ out:
     return result;
 }
 
-/* x_0000, y_0000, ...: names of nnU-Net, even with one channel. */
-static int all_numbered(struct opening *w, struct error *e)
+/* x_0000, y_0000, ...: names of nnU-Net, even with one channel. Of several channels one such name is enough:
+ * without any, each file holds all channels of its case. */
+static int are_numbered(struct opening *w, int channels, struct error *e)
 {
     struct scan images;
     size_t n;
+    int first = 0;
     if (scan_folder(&images, w, ".", NULL, e) < 0)
         return -1;
-    int all = images.n > 0;
     for (int i = 0; i < images.n; i++)
-        all &= channel_of(&n, images.file[i].stem) == 0;
+        first += channel_of(&n, images.file[i].stem) == 0;
+    int numbered = first > 0 && (channels > 1 || first == images.n);
     scan_free(&images);
-    return all;
+    return numbered;
 }
 
 int opening_add_scans(struct opening *w, int channels, struct error *e)
 {
-    int numbered = all_numbered(w, e);
+    int numbered = are_numbered(w, channels, e);
     if (numbered < 0)
         return -1;
-    return add_folder(w, ".", NULL, SPLIT_TEST,
-                      channels > 1 || numbered ? CHANNELS_NUMBERED : CHANNELS_GUESS, NULL, e);
+    return add_folder(w, ".", NULL, SPLIT_TEST, numbered ? CHANNELS_NUMBERED : CHANNELS_GUESS, NULL, e);
 }
 
 int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending,

@@ -181,17 +181,15 @@ static int load_label(struct loading *l, int i, const struct volume *image, stru
     const struct data_case *from = l->from[i];
     struct stored_case *c = &l->store->cases[i];
     struct volume v;
-    int declared = l->set->n_classes;
     if (dataset_load_label(&v, l->set, from, &l->request, e) < 0) return -1;
     int result = dataset_match_grids(l->set, from, image, &v, e);
+    if (result == 0) result = dataset_check_classes(l->set, from, &v, e);
     if (result == 0)
         voxels_to_rows(c->label, sizeof(label_t), v.data, sizeof(label_t), c->dims);
     volume_free(&v);
     for (size_t n = case_voxels(c), at = 0; result == 0 && at < n; at++)
         if (c->label[at] > l->highest[i]) l->highest[i] = c->label[at];
-    if (result < 0 || declared == 0 || l->highest[i] < declared) return result;
-    fail(e, ERR_DATA, "L04", "label %d, allowed 0..%d", l->highest[i], declared - 1);
-    return fail_in(e, from->label);
+    return result;
 }
 
 /* A mask that `falx prepare` kept. */
