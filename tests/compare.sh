@@ -135,6 +135,16 @@ refused() { # refused CODE TEXT options: the last line of what is said
     [ ! -e refused ] || fail "$* left $(find refused | head -5)"
 }
 refused 2 '--merge: "" is no folder' set --merge whole,,machine2
+for f in results.md cost.csv report.html; do
+    rm -rf mine && mkdir mine && echo mine >mine/$f
+    "$falx" compare set -o mine $tiny --methods supervised --labels 2 >out 2>err
+    code=$?
+    [ $code = 2 ] && grep -q "^falx: error: mine: holds $f, .*\[O03\]" err || fail "tables of others: exit $code, $(cat err)"
+    [ "$(ls mine) $(cat mine/*)" = "$f mine" ] || fail "tables of others: $(ls mine)"
+done
+for i in 1 2; do # a plan without any run yet knows its own tables
+    "$falx" compare set -o bare $tiny --methods supervised --labels 2 --tables --quiet || fail 'tables of nothing'
+done
 mkdir -p unstarted/logs/supervised-L2-s1337.txt
 "$falx" compare set -o unstarted $tiny --methods supervised --labels 2 >out 2>err
 code=$?

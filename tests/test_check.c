@@ -240,6 +240,98 @@ static void threads_do_not_matter(void **state)
     mem_free(home);
 }
 
+/* home/images/NAME and home/labels/NAME: a label of 0 and 1, but for one voxel of value `stray`. */
+static void put_stray(const char *home, const char *name, uint64_t seed, label_t stray)
+{
+    const struct cut c = {seed, {0, 0, 0}, {8, 8, 8}, 1, 0, 0};
+    char path[300];
+    struct volume v;
+    snprintf(path, sizeof path, "%s/images/%s", home, name);
+    put_scene(path, &c, 0);
+    assert_ok(volume_new(&v, DTYPE_U16, c.dims, NULL, &e), e);
+    for (int64_t i = 0; i < volume_voxels(&v); i++)
+        ((label_t *)v.data)[i] = i == 77 ? stray : (label_t)(i % 2);
+    snprintf(path, sizeof path, "%s/labels/%s", home, name);
+    assert_ok(volume_write(&v, path, &e), e);
+    volume_free(&v);
+}
+
+static char *make_home(void)
+{
+    char path[300], *home;
+    assert_ok(io_temp_folder(&home, &e), e);
+    snprintf(path, sizeof path, "%s/images", home);
+    assert_ok(io_make_folders(path, &e), e);
+    snprintf(path, sizeof path, "%s/labels", home);
+    assert_ok(io_make_folders(path, &e), e);
+    return home;
+}
+
+static void a_stray_label_is_told_once(void **state)
+{
+    (void)state;
+    struct log log;
+    enum error_code code;
+    char *home = make_home(), path[300];
+    put_stray(home, "a.nii", 11, 300);
+    put_stray(home, "b.nii", 12, 65535);
+    put_stray(home, "c.nii", 13, 1);
+    for (int skip_bad = 0; skip_bad < 2; skip_bad++) {
+        check(&log, &code, home, 2, skip_bad);
+        assert_int_equal(code, ERR_DATA);
+        assert_int_equal(log.report.n_problems, 1);
+        assert_non_null(strstr(
+            log.text, "labels/b.nii: 65536 classes, allowed 2..256: label value 65535 is in 1 voxel [L05]"));
+    }
+    snprintf(path, sizeof path, "%s/images/c.nii", home); /* a bad case beside it hides nothing */
+    assert_ok(io_write_all(path, 0666, "broken", 6, &e), e);
+    check(&log, &code, home, 2, 0);
+    assert_int_equal(log.report.n_problems, 2);
+    assert_non_null(strstr(log.text, "65536 classes, allowed 2..256"));
+    io_remove_tree(home);
+    mem_free(home);
+}
+
+static void missing_classes_are_told_as_runs(void **state)
+{
+    (void)state;
+    struct log log;
+    enum error_code code;
+    char *home = make_home();
+    put_stray(home, "a.nii", 11, 5);
+    put_stray(home, "b.nii", 12, 7);
+    put_stray(home, "c.nii", 13, 251);
+    check(&log, &code, home, 1, 0);
+    assert_int_equal(code, ERR_DATA);
+    assert_int_equal(log.report.n_problems, 3);
+    assert_non_null(strstr(log.text, "classes 2 to 4 have no voxel in any label; --label-map can close"));
+    assert_non_null(strstr(log.text, "class 6 has no voxel in any label; --label-map can close the gap"));
+    assert_non_null(strstr(log.text, "classes 8 to 250 have no voxel in any label"));
+    io_remove_tree(home);
+    mem_free(home);
+}
+
+static void skipping_every_case_is_refused(void **state)
+{
+    (void)state;
+    struct log log;
+    enum error_code code;
+    char *home = make_home(), path[300];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/images/case%d.nii", home, i);
+        assert_ok(io_write_all(path, 0666, "broken", 6, &e), e);
+    }
+    check(&log, &code, home, 2, 1);
+    assert_int_equal(code, ERR_DATA);
+    assert_int_equal(log.report.n_problems, 1);
+    assert_non_null(strstr(log.text, ": no case that can be prepared [L01]"));
+    put_stray(home, "sound.nii", 11, 1);
+    check(&log, &code, home, 2, 1);
+    assert_int_equal(code, ERR_NONE);
+    io_remove_tree(home);
+    mem_free(home);
+}
+
 /* Unpacks an archive of the real data, or only some of its files, into home/NAME. */
 static void unpack(const char *home, const char *name, const char *archive, const char *only)
 {
@@ -290,6 +382,9 @@ int main(void)
         T(thick_slices_are_compared),
         T(small_and_flat_scans_have_none),
         T(threads_do_not_matter),
+        T(a_stray_label_is_told_once),
+        T(missing_classes_are_told_as_runs),
+        T(skipping_every_case_is_refused),
         T(real_twins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -491,6 +491,33 @@ static void uncertainty_of_samples(void **state)
     scene_close(&s);
 }
 
+/* Networks that learnt little say anything, such as variances beyond all numbers. */
+static void any_variance_is_survived(void **state)
+{
+    (void)state;
+    static const int dims[3] = {16, 16, 16};
+    struct scene s;
+    struct error e;
+    struct predictor *p;
+    struct prediction got;
+    struct predict_options o = {.patch = {16, 16, 16}, .uncertainty = 1};
+    scene_open(&s, 1, 2, 2, 2);
+    struct params *of = s.model.params;
+    const struct param *bias = params_find(of, "log_cov_diag_l.bias");
+    for (int64_t i = 0; i < bias->count; i++)
+        of->value[bias->offset + i] = 500.0f;
+    of->version++;
+    float *image = noise_image(dims, 1, 8);
+    assert_ok(predictor_new(&p, s.dev, &s.model, &s.model, &o, &e), e);
+    assert_ok(predict_array(&got, p, image, dims, &e), e);
+    for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++)
+        assert_true(got.std[v] > 0 && got.std[v] <= 1 && got.entropy[v] >= 0 && got.entropy[v] <= 1.00001f);
+    prediction_free(&got);
+    predictor_free(p);
+    mem_free(image);
+    scene_close(&s);
+}
+
 static void refuses_what_does_not_fit(void **state)
 {
     (void)state;
@@ -639,6 +666,7 @@ int main(void)
         cmocka_unit_test(one_voxel_is_no_statistic),
         cmocka_unit_test(threads_agree_to_the_bit),
         cmocka_unit_test(uncertainty_of_samples),
+        cmocka_unit_test(any_variance_is_survived),
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(memory_does_not_grow_with_depth),
         cmocka_unit_test(stops_between_windows),

@@ -300,7 +300,7 @@ static void scans_to_predict(void **state)
     expect_scans("scans/a.x.nii.gz", 1, "a.x:1 ");
     expect_scans("scans", 1, "a.x:1 b:1 c_0001:1 ");
     expect_scans("scans///", 1, "a.x:1 b:1 c_0001:1 ");
-    expect_scans("scans", 2, "a.x:1 b:1 c_0001:1 "); /* each holds all channels, or will be refused when read */
+    expect_scans("scans", 2, "a.x:1 b:1 c_0001:1 "); /* each holds all channels, or is refused when read */
     assert_refused(dataset_open_scans(&d, "scans/empty", 1, &o, &e), e, ERR_DATA, "L01");
     assert_refused(dataset_open_scans(&d, "scans/none", 1, &o, &e), e, ERR_SYSTEM, "Z12");
     assert_ok(io_make_folders("set/imagesTr", &e), e); /* a data set, not its scans */

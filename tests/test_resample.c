@@ -323,6 +323,106 @@ static void classes_are_the_argmax_of_one_hot(void **state)
     volume_free(&label);
 }
 
+static int64_t clamped(int64_t i, int64_t n)
+{
+    return i < 0 ? 0 : i >= n ? n - 1 : i;
+}
+
+/* The weight of every class at input position x: each tap of the triangles in its own right, however
+ * many of them are clamped to one voxel. */
+static void naive_votes(double votes[5], const struct volume *label, const double x[3],
+                        const double radius[3])
+{
+    int64_t first[3], last[3];
+    double sum = 0.0;
+    for (int a = 0; a < 3; a++) {
+        first[a] = (int64_t)floor(x[a] - radius[a]);
+        last[a] = (int64_t)ceil(x[a] + radius[a]);
+    }
+    memset(votes, 0, 5 * sizeof *votes);
+    for (int64_t k = first[2]; k <= last[2]; k++)
+        for (int64_t j = first[1]; j <= last[1]; j++)
+            for (int64_t i = first[0]; i <= last[0]; i++) {
+                const int64_t *n = label->dims, at[3] = {i, j, k};
+                double w = 1.0;
+                for (int a = 0; a < 3; a++)
+                    w *= fmax(0.0, 1.0 - fabs((double)at[a] - x[a]) / radius[a]);
+                int64_t row = clamped(j, n[1]) + n[1] * clamped(k, n[2]);
+                votes[((uint8_t *)label->data)[clamped(i, n[0]) + n[0] * row]] += w;
+                sum += w;
+            }
+    for (int c = 0; c < 5; c++)
+        votes[c] /= sum;
+}
+
+static void check_votes(const struct volume *made, const struct volume *label, double target_mm)
+{
+    double x[3], radius[3], votes[5];
+    for (int64_t n = 0; n < volume_voxels(made); n++) {
+        int64_t at[3] = {n % made->dims[0], n / made->dims[0] % made->dims[1],
+                         n / (made->dims[0] * made->dims[1])};
+        int best = 0, chosen = ((label_t *)made->data)[n];
+        for (int a = 0; a < 3; a++) {
+            double step = target_mm / label->geometry.spacing_mm[a], last = (double)(label->dims[a] - 1);
+            x[a] = 0.5 * last + ((double)at[a] - 0.5 * (double)(made->dims[a] - 1)) * step;
+            x[a] = fmin(fmax(x[a], 0.0), last);
+            radius[a] = fmax(1.0, step);
+        }
+        naive_votes(votes, label, x, radius);
+        for (int c = 1; c < 5; c++)
+            best = votes[c] > votes[best] ? c : best;
+        assert_true(votes[best] - votes[chosen] < 1e-8); /* equal up to the rule for ties */
+    }
+}
+
+/* Axes that keep their taps, that have just more taps than voxels, and many times more. */
+static void folded_taps_vote_like_all_taps(void **state)
+{
+    (void)state;
+    static const double spacings[][3] = {
+        {0.41, 0.6, 0.39}, {0.36, 0.3, 0.9}, {0.8, 0.05, 0.36}, {0.02, 0.03, 0.025}};
+    const int64_t dims[3] = {5, 4, 6};
+    const double target[3] = {1.0, 1.0, 1.0};
+    struct volume label, made;
+    struct error e;
+    struct rng r = rng_start(11, 0, RNG_TEST, 0);
+    assert_ok(volume_new(&label, DTYPE_U8, dims, NULL, &e), e);
+    for (int repeat = 0; repeat < 20; repeat++) {
+        geometry_identity(&label.geometry, spacings[repeat % 4]);
+        for (int i = 0; i < 120; i++)
+            ((uint8_t *)label.data)[i] = (uint8_t)rng_below(&r, 5);
+        assert_ok(to_spacing(&made, &label, target, RESAMPLE_CLASSES, NULL, &e), e);
+        check_votes(&made, &label, 1.0);
+        volume_free(&made);
+    }
+    volume_free(&label);
+}
+
+/* Spacing in metres, or less: one voxel is left, which the eight corners decide, as nearly all of
+ * the triangle is clamped to them. Reading each tap would take 3 * 10^11 of them: half an hour. */
+static void a_scan_in_metres_is_done_at_once(void **state)
+{
+    (void)state;
+    const int64_t dims[3] = {20, 20, 20};
+    const double spacing[3] = {0.0003, 0.0003, 0.0003}, target[3] = {1.0, 1.0, 1.0};
+    struct volume v, made;
+    struct error e;
+    noise_volume(&v, dims, 12);
+    geometry_identity(&v.geometry, spacing);
+    for (int i = 0; i < 8000; i++) {
+        int is_corner = (i % 20) % 19 == 0 && (i / 20 % 20) % 19 == 0 && (i / 400) % 19 == 0;
+        ((float *)v.data)[i] = !is_corner ? 1.0f : i < 400 ? 3.0f : i % 20 ? 2.0f : 3.0f;
+    }
+    assert_ok(to_spacing(&made, &v, target, RESAMPLE_CLASSES, NULL, &e), e);
+    assert_int_equal(volume_voxels(&made), 1);
+    assert_int_equal(*(label_t *)made.data, 3);
+    volume_free(&made);
+    assert_ok(to_spacing(&made, &v, target, RESAMPLE_SMOOTH, NULL, &e), e);
+    assert_true(fabsf(*(float *)made.data - 2.75f) < 0.05f);
+    volume_free(&made);
+    volume_free(&v);
+}
+
 static void the_spline_passes_through_the_samples(void **state)
 {
     (void)state;
@@ -416,6 +516,8 @@ int main(void)
         cmocka_unit_test(channels_move_together),
         cmocka_unit_test(smooth_averages_what_linear_would_skip),
         cmocka_unit_test(classes_are_the_argmax_of_one_hot),
+        cmocka_unit_test(folded_taps_vote_like_all_taps),
+        cmocka_unit_test(a_scan_in_metres_is_done_at_once),
         cmocka_unit_test(the_spline_passes_through_the_samples),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(absurd_grids_are_refused),

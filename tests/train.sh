@@ -228,7 +228,21 @@ rm masks/phantom_0001.nii.gz
 for f in masks/phantom_000[2-6].nii.gz; do rm "$f"; done
 expect 2 '_std' "$falx" predict run -i $scans -o masks --uncertainty
 expect 2 'scan to predict' "$falx" predict run -i $scans -o $scans --force
+mkdir twins scored && echo mine >scored/uncertainty.json
+for f in a a_std; do cp $scans/phantom_0001.nii.gz twins/$f.nii.gz; done
+expect 2 'twins-out/a_std.nii.gz: made of a.nii.gz and of a_std.nii.gz, two files would have this name' \
+    "$falx" predict run -i twins -o twins-out --uncertainty --force
+expect 2 '[O01]' "$falx" predict run -i twins -o twins-out --uncertainty --part 1/2
+[ ! -e twins-out ] || wrong "refused outputs leave $(find twins-out)"
+expect 0 '2 masks' "$falx" predict run -i twins -o twins-out
+expect 2 'scored/uncertainty.json: exists' "$falx" predict run -i $scans -o scored --uncertainty
+[ "$(ls scored) $(cat scored/*)" = 'uncertainty.json mine' ] || wrong "a list of others: $(ls scored)"
 expect 0 '2 masks' "$falx" predict run -i $scans -o part2 --part 2/4
+for i in 1 2 3; do expect 0 'mask' "$falx" predict run -i $scans -o parts --uncertainty --part $i/3; done
+[ "$(grep -c ambiguity parts/uncertainty-?-of-3.json | tr '\n' ' ')" = "$(echo parts/uncertainty-{1,2,3}-of-3.json:2 '')" ] ||
+    wrong "scores of parts: $(ls parts)"
+sed 's/"adapted_statistics": [a-z]*/"adapted_statistics": "yes"/' run/run.json >odd.json && cp -r run odd && mv odd.json odd/run.json
+expect 3 'neither true nor false [C01]' "$falx" predict odd -i $scans -o oddly
 [ "$(ls part2 | tr '\n' ' ')" = 'phantom_0002.nii.gz phantom_0006.nii.gz ' ] || wrong "part 2/4: $(ls part2)"
 for p in 0/4 5/4 1 1/ /2 1/2x -1/2; do expect 2 '--part' "$falx" predict run -i $scans -o px --part=$p; done
 one=$scans/phantom_0001.nii.gz
@@ -268,6 +282,43 @@ expect 3 'cut/a.nii.gz' "$falx" predict run -i cut -o made/for/nothing
 [ ! -e made ] || wrong "a refused scan leaves $(find made)"
 expect 4 'not a folder' "$falx" report run -o page.html --charts run/log.txt
 [ ! -e page.html ] || wrong 'a page although its charts could not be written'
+
+# ---- what is read, and what is not ours, stays as it is, also with --force --------------------------------------
+kept() { # kept TEXT FILE COMMAND...: refused with O01 and TEXT, and FILE is as before
+    local text=$1 file=$2
+    shift 2
+    cp "$file" before
+    expect 2 "$text" "$@"
+    grep -qF '[O01]' err || wrong "not O01: $(cat err)"
+    same "$file" before
+}
+mkdir charts && echo mine >charts/loss-run.svg
+kept 'charts/loss-run.svg: exists' charts/loss-run.svg "$falx" report run -o page.html --charts charts
+[ "$(ls charts)" = loss-run.svg ] && [ ! -e page.html ] || wrong "written before it was refused: $(ls charts)"
+expect 0 '1 run' "$falx" report run -o page.html --charts charts --force
+cp -r set/labels truth && label=truth/phantom_0001.nii.gz
+"$falx" eval truth truth --json >scores.json 2>err || wrong "eval: $(cat err)"
+mkdir shots && "$falx" eval $label $label --pictures shots >out 2>err || wrong "eval: $(cat err)"
+shot=$(ls shots/*.png)
+for f in run.json metrics.sqlite model.safetensors; do
+    kept 'only *.html' run/$f "$falx" report run -o run/$f --force
+done
+kept 'only *.html' run/log.txt "$falx" report run -o run/../run/./log.txt --force
+kept 'scores to report' scores.json "$falx" report run -o scores.json --eval scores.json --force
+kept 'picture to show' "$shot" "$falx" report run -o "$shot" --pictures shots --force
+expect 0 '1 run' "$falx" report run -o run/report.html
+expect 0 '1 run' "$falx" report run -o run/report.html --force
+for what in 'truth truth' "$label $label"; do
+    kept 'read to score case "phantom_0001"' $label "$falx" eval $what --csv $label --force
+done
+kept 'read to score' $one "$falx" eval $label $label --image $one --pictures shots2 --csv $one --force
+"$falx" prepare set -o ready --quiet >out 2>err || wrong "prepare: $(cat err)"
+kept 'data set to prepare' ready/prepared.json "$falx" prepare ready -o ready --force
+kept 'data set to prepare' ready/prepared.json "$falx" prepare ready -o ./ready/ --quiet
+
+# ---- scores of what is not there ----------------------------------------------------------------------------------
+for what in 'nosuch nosuch2' 'nosuch truth' "nosuch $label"; do expect 4 'error: nosuch: cannot open' "$falx" eval $what; done
+for what in 'truth nosuch' "$label nosuch"; do expect 4 'error: nosuch: cannot open' "$falx" eval $what; done
 series=${FALX_TEST_DATA:-none}/formats/dicom_j2k
 if [ -d "$series" ] && command -v dcm2niix >/dev/null; then
     expect 0 '1 mask' "$falx" predict run -i "$series" -o dicom.nii.gz --stride 16

@@ -338,18 +338,22 @@ static int write_page(const struct output *o, const char *pictures, const char *
     return result;
 }
 
+/* runs/ first, also without any run: it tells the next start that the tables are those of a plan. */
 static int write_all(struct output *o, struct error *e)
 {
     const char *dir = o->p->c->output;
-    char *figures = path_join(e, dir, "figures"), *pictures = path_join(e, dir, "pictures");
-    char *page = path_join(e, dir, "report.html");
-    int result = figures && pictures && page ? compare_write_tables(&o->all, dir, e) : -1;
+    char *runs = path_join(e, dir, "runs"), *figures = path_join(e, dir, "figures");
+    char *pictures = path_join(e, dir, "pictures"), *page = path_join(e, dir, "report.html");
+    int result = runs && figures && pictures && page ? io_make_folders(runs, e) : -1;
+    if (result == 0)
+        result = compare_write_tables(&o->all, dir, e);
     if (result == 0)
         result = write_charts(&o->all, figures, e);
     if (result == 0)
         result = draw_pictures(o, pictures, e);
     if (result == 0)
         result = write_page(o, pictures, page, e);
+    mem_free(runs);
     mem_free(figures);
     mem_free(pictures);
     mem_free(page);

@@ -20,6 +20,8 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
                 .stop = asks_stop}};
     if (open_run(out, folder, &wanted, e) < 0)
         return -1;
+    if (c->nan != NAN_REFUSE)
+        out->facts.recipe.nan = (enum nan_policy)c->nan;
     if (recipe_needs_label(&out->facts.recipe))
         report_line(console_report(c), REPORT_NOTE, folder, NULL,
                     "trained on boxes around the true label (%s); scans are searched as a whole",

@@ -67,12 +67,17 @@ static void print_ranges(const char *title, const struct range r[3])
 
 static void print_classes(const struct dataset *d, const struct check_result *r)
 {
+    enum { EMPTY_ROWS = 3 }; /* classes without a voxel that are shown: an error names them all */
     char shown[64];
+    int empty = 0;
     printf("%-12s%-24s%16s%10s\n", "class", "name", "voxels", "cases");
-    for (int k = 0; k < r->n_classes; k++)
-        printf("%-12d%-24s%16lld%10d\n", k,
-               d->class_names ? text_escape(shown, sizeof shown, d->class_names[k]) : "-",
-               (long long)r->voxels[k], r->cases_with[k]);
+    for (int k = 0; k < r->n_classes; k++) {
+        empty += r->voxels[k] == 0;
+        if (r->voxels[k] || empty <= EMPTY_ROWS)
+            printf("%-12d%-24s%16lld%10d\n", k,
+                   d->class_names ? text_escape(shown, sizeof shown, d->class_names[k]) : "-",
+                   (long long)r->voxels[k], r->cases_with[k]);
+    }
 }
 
 static void print_text(const struct dataset *d, const struct check_result *r,
@@ -199,7 +204,7 @@ static void show_progress(void *arg, int64_t n)
 /* Opens, checks and prints; the exit code. */
 static int check_and_print(const struct config *c, struct told *told, struct pool *pool)
 {
-    struct dataset_options opening = {.follow = c->follow,
+    struct dataset_options opening = {.follow = c->follow, .checking = 1,
                                       .labeled = c->labeled,
                                       .leave_out = c->leave_out,
                                       .label_map = c->label_map,

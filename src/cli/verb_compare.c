@@ -49,12 +49,33 @@ static int sweep(const struct plan *p, struct error *e)
     return result;
 }
 
+/* Refuses a folder with somebody else's tables or page: a plan writes its own only where runs/ is. */
+static int spare_others(const char *dir, struct error *e)
+{
+    static const char *const written[] = {"results.md", "results.csv", "results.tex", "cost.md", "cost.csv",
+                                          "cost.tex", "cases.csv", "report.html"};
+    char *runs = path_join(e, dir, "runs");
+    int result = runs ? 0 : -1, is_plan = runs && io_is_folder(runs);
+    mem_free(runs);
+    for (size_t i = 0; i < sizeof written / sizeof *written && result == 0 && !is_plan; i++) {
+        char *path = path_join(e, dir, written[i]);
+        if (!path)
+            return -1;
+        if (io_exists(path)) {
+            fail(e, ERR_CONFIG, "O03", "holds %s, but no runs/ of a plan; choose another folder", written[i]);
+            result = fail_in(e, dir);
+        }
+        mem_free(path);
+    }
+    return result;
+}
+
 static int run_plan(struct plan *p, struct error *e)
 {
     const char *dir = p->c->output;
     size_t missing = io_missing(dir);
     int merged = 0, code = 0, result;
-    if (io_make_folders(dir, e) < 0 || io_lock_folder(&p->lock, dir, e) < 0)
+    if (spare_others(dir, e) < 0 || io_make_folders(dir, e) < 0 || io_lock_folder(&p->lock, dir, e) < 0)
         return complain(e);
     result = sweep(p, e);
     if (result == 0 && p->c->merge)

@@ -6,6 +6,7 @@
  * told, one line each, and nothing is written then. The truth's file gives the spacing. Memory is
  * that of one case.
  */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -95,19 +96,53 @@ static char *picture_path(const struct eval *v, const struct pair *p, const char
     return mem_format(e, "%s/%s%s%s.png", v->c->pictures, p->name, map ? "_" : "", map ? map : "");
 }
 
+/* The map that `falx predict --uncertainty` put beside the mask. */
+static char *map_path(const struct eval *v, const struct pair *p, struct error *e)
+{
+    char *folder = path_folder(e, p->prediction), *path = NULL;
+    if (folder)
+        path = mem_format(e, "%s/%s_%s.nii.gz", folder, p->name, map_names[v->c->map]);
+    mem_free(folder);
+    return path;
+}
+
+/* Even --force does not write over what is scored or drawn. */
+static int check_spares(const char *path, const struct eval *v, const struct pair *p, struct error *e)
+{
+    char *map = v->c->map ? map_path(v, p, e) : NULL;
+    if (v->c->map && !map)
+        return -1;
+    int is_read = io_is_same(path, p->truth) || io_is_same(path, p->prediction) ||
+                  (p->image && io_is_same(path, p->image)) || (map && io_is_same(path, map));
+    mem_free(map);
+    if (!is_read)
+        return 0;
+    fail(e, ERR_CONFIG, "O01", "this is read to score case \"%.80s\", and would be replaced", p->name);
+    return fail_in(e, path);
+}
+
 static int check_picture(const struct eval *v, const struct pair *p, const char *map, struct error *e)
 {
     char *path = picture_path(v, p, map, e);
-    int result = path ? io_check_output(path, v->c->force, e) : -1;
+    int result = path ? check_spares(path, v, p, e) : -1;
+    if (result == 0)
+        result = io_check_output(path, v->c->force, e);
     mem_free(path);
     return result;
+}
+
+static int check_csv(const struct eval *v, struct error *e)
+{
+    for (int i = 0; i < v->pairs.n; i++)
+        if (check_spares(v->c->csv, v, &v->pairs.pair[i], e) < 0)
+            return -1;
+    return io_check_output(v->c->csv, v->c->force, e);
 }
 
 /* Output that is already there is found before an hour of work, not after. */
 static int check_output(const struct eval *v, struct error *e)
 {
-    int force = v->c->force;
-    if (v->c->csv && io_check_output(v->c->csv, force, e) < 0)
+    if (v->c->csv && check_csv(v, e) < 0)
         return -1;
     if (!v->c->pictures || !io_is_folder(v->c->pictures))
         return 0; /* the folder is made later */
@@ -201,17 +236,11 @@ static int load_image(float **out, const struct eval *v, const char *path, const
     return result;
 }
 
-/* The map that `falx predict --uncertainty` put beside the mask. */
 static int load_map(float **out, const struct eval *v, const struct pair *p, const struct mask *truth,
                     struct error *e)
 {
-    char *folder = path_folder(e, p->prediction), *path = NULL;
-    int result = -1;
-    if (folder)
-        path = mem_format(e, "%s/%s_%s.nii.gz", folder, p->name, map_names[v->c->map]);
-    if (path)
-        result = load_image(out, v, path, truth, e);
-    mem_free(folder);
+    char *path = map_path(v, p, e);
+    int result = path ? load_image(out, v, path, truth, e) : -1;
     mem_free(path);
     return result;
 }
@@ -302,6 +331,16 @@ out:
 
 /* ---- the verb ------------------------------------------------------------------------------ */
 
+/* Told before the other argument decides whether this one had to be a folder. */
+static int check_is_there(const char *path, struct error *e)
+{
+    errno = ENOENT; /* unless the look at it says otherwise */
+    if (io_exists(path))
+        return 0;
+    fail_errno(e, errno, "cannot open");
+    return fail_in(e, path);
+}
+
 static int eval_begin(struct eval *v, struct error *e)
 {
     const struct config *c = v->c;
@@ -312,6 +351,8 @@ static int eval_begin(struct eval *v, struct error *e)
     v->options.protocol = (enum metric_protocol)c->protocol;
     v->options.nsd_tolerance = c->nsd_tolerance;
     if (label_map_parse(&v->map, &v->n_map, c->label_map, e) < 0)
+        return -1;
+    if (check_is_there(c->args[0], e) < 0 || check_is_there(c->args[1], e) < 0)
         return -1;
     if (eval_pairs_find(&v->pairs, c, v->report, e) < 0)
         return -1;

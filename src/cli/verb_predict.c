@@ -2,8 +2,10 @@
  *
  * IN is a scan, a DICOM folder or a folder of scans. OUT is a file for one scan, else a folder that gets
  * NAME.nii.gz and, if wanted, NAME_foreground, NAME_std and NAME_entropy, and uncertainty.json with one
- * score a case. Every output is looked at before the first scan is read.
+ * score a case, of a part uncertainty-I-of-N.json. Every output is looked at before the first scan is read,
+ * and has a path of its own.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -60,6 +62,57 @@ static char *output_path(const struct config *c, const struct dataset *d, const 
                       suffixes[output]);
 }
 
+struct target { /* a file to write, and the scan it is made from */
+    char *path;
+    const struct data_case *scan;
+};
+
+/* By path, then in the order of the cases: the same message every time. */
+static int compare_targets(const void *a, const void *b)
+{
+    const struct target *x = a, *y = b;
+    int order = strcmp(x->path, y->path);
+    return order ? order : (x->scan > y->scan) - (x->scan < y->scan);
+}
+
+/* Fills t[N_OUTPUTS * n_cases] as far as wanted; on error the *n so far are to be freed, too. */
+static int list_targets(struct target *t, size_t *n, const struct config *c, const struct dataset *d,
+                        struct error *e)
+{
+    for (int i = 0; i < d->n_cases; i++)
+        for (int k = 0; k < N_OUTPUTS; k++) {
+            if (!is_wanted(c, k))
+                continue;
+            t[*n].scan = &d->cases[i];
+            if (!(t[*n].path = output_path(c, d, &d->cases[i], k, e)))
+                return -1;
+            (*n)++;
+        }
+    return 0;
+}
+
+/* The map a_std of a scan "a" and the mask of a scan "a_std" would be one file, and one of them be lost. All
+ * parts of --part are looked at, since they may share OUT. */
+static int check_distinct(const struct config *c, const struct dataset *d, struct error *e)
+{
+    size_t n = 0;
+    struct target *t = mem_alloc(e, (size_t)d->n_cases, N_OUTPUTS * sizeof *t);
+    int result = t ? list_targets(t, &n, c, d, e) : -1;
+    if (result == 0)
+        qsort(t, n, sizeof *t, compare_targets);
+    for (size_t i = 1; i < n && result == 0; i++)
+        if (strcmp(t[i - 1].path, t[i].path) == 0) {
+            fail(e, ERR_CONFIG, "O01",
+                 "made of %.80s and of %.80s, two files would have this name; rename a scan",
+                 path_name(t[i - 1].scan->images[0]), path_name(t[i].scan->images[0]));
+            result = fail_in(e, t[i].path);
+        }
+    for (size_t i = 0; i < n; i++)
+        mem_free(t[i].path);
+    mem_free(t);
+    return result;
+}
+
 /* Even --force does not write a mask over the scan it is made from. */
 static int check_output(const char *path, const struct data_case *k, int force, struct error *e)
 {
@@ -69,6 +122,23 @@ static int check_output(const char *path, const struct data_case *k, int force, 
             return fail_in(e, path);
         }
     return io_check_output(path, force, e);
+}
+
+static char *scores_path(const struct config *c, struct error *e)
+{
+    const char *slash = c->part ? strchr(c->part, '/') : NULL;
+    if (!slash)
+        return path_join(e, c->output, "uncertainty.json");
+    return mem_format(e, "%s/uncertainty-%.*s-of-%s.json", c->output, (int)(slash - c->part), c->part,
+                      slash + 1);
+}
+
+static int check_scores(const struct config *c, struct error *e)
+{
+    char *path = scores_path(c, e);
+    int result = path ? io_check_output(path, c->force, e) : -1;
+    mem_free(path);
+    return result;
 }
 
 static int check_outputs(const struct config *c, const struct dataset *d, struct error *e)
@@ -87,7 +157,7 @@ static int check_outputs(const struct config *c, const struct dataset *d, struct
             if (result < 0)
                 return -1;
         }
-    return 0;
+    return c->uncertainty && !is_file ? check_scores(c, e) : 0;
 }
 
 /* One scan's files. */
@@ -107,7 +177,7 @@ static int write_outputs(const struct config *c, const struct dataset *d, const 
 
 static int write_scores(const struct config *c, struct js_out *scores, struct error *e)
 {
-    char *text = NULL, *path = path_join(e, c->output, "uncertainty.json");
+    char *text = NULL, *path = scores_path(c, e);
     int result = -1;
     js_out_close(scores, ']');
     js_out_close(scores, '}');
@@ -159,6 +229,8 @@ int verb_predict(struct config *c)
     int result = predicting_open(&p, c, c->uncertainty, &e);
     if (result == 0)
         result = dataset_open_scans(&d, c->input, p.facts.channels, &o, &e);
+    if (result == 0)
+        result = check_distinct(c, &d, &e);
     if (result == 0 && c->part)
         result = keep_part(&d, c->part, &e);
     if (result == 0 && c->uncertainty && !p.uncertainty.params)

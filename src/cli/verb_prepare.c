@@ -1,6 +1,7 @@
 /* verb_prepare.c - `falx prepare DATASET -o FOLDER`: crop, resample and normalise a data set. */
 #include <string.h>
 
+#include "base/io.h"
 #include "cli/config.h"
 #include "data/dataset.h"
 #include "prepare/prepare_set.h"
@@ -61,6 +62,15 @@ static int prepare(const struct config *c, const struct dataset *d, struct pool 
     return 0;
 }
 
+/* Even --force does not prepare a set in its own place, where every case would be replaced by itself. */
+static int check_place(const struct config *c, const struct dataset *d, struct error *e)
+{
+    if (!io_is_same(c->output, d->root) && !io_is_same(c->output, c->args[0]))
+        return 0;
+    fail(e, ERR_CONFIG, "O01", "this is the data set to prepare, and would be replaced");
+    return fail_in(e, c->output);
+}
+
 int verb_prepare(struct config *c)
 {
     struct error e = {.code = ERR_NONE};
@@ -72,7 +82,8 @@ int verb_prepare(struct config *c)
                                 .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
     int code;
-    if (pool_new(&pool, (int)c->threads, &e) < 0 || dataset_open(&d, c->args[0], &o, &e) < 0)
+    if (pool_new(&pool, (int)c->threads, &e) < 0 || dataset_open(&d, c->args[0], &o, &e) < 0 ||
+        check_place(c, &d, &e) < 0)
         code = complain(&e);
     else
         code = prepare(c, &d, pool, &e);

@@ -2,7 +2,8 @@
  *
  *     read runs, scores, pictures -> check that they fit each other -> write the page, and charts as files
  *
- * Everything is read before anything is written. With scores, their table is printed, too.
+ * Everything is read, and every file to write looked at, before anything is written. What is read stays as it
+ * is, also with --force. With scores, their table is printed, too.
  */
 #include <math.h>
 #include <string.h>
@@ -17,6 +18,66 @@ struct reporting {
     int n_runs;
     struct report_pictures pictures;
 };
+
+/* ---- what must stay as it is -------------------------------------------------------------------- */
+
+/* Would this file lie in the folder, however deep? Climbs with "..", so that links are seen through. */
+static int is_inside(const char *path, const char *folder)
+{
+    char *at = path_folder(NULL, path);
+    int inside = 0;
+    while (at && io_is_folder(at) && !(inside = io_is_same(at, folder))) {
+        char *up = path_join(NULL, at, "..");
+        int is_root = up && io_is_same(at, up);
+        mem_free(at);
+        at = up;
+        if (is_root)
+            break;
+    }
+    mem_free(at);
+    return inside;
+}
+
+static int is_file_of(const char *path, const char *folder, const char *name)
+{
+    char *file = path_join(NULL, folder, name);
+    int same = file && io_is_same(path, file);
+    mem_free(file);
+    return same;
+}
+
+/* Is it one of the files with commas between? */
+static int is_listed(const char *path, const char *list)
+{
+    int found = 0;
+    for (const char *at = list; at && !found;) {
+        size_t length = strcspn(at, ",");
+        char *file = mem_format(NULL, "%.*s", (int)length, at);
+        found = file && io_is_same(path, file);
+        mem_free(file);
+        at = at[length] ? at + length + 1 : NULL;
+    }
+    return found;
+}
+
+/* A page (.html) or chart (.svg) may lie in a run's folder, but must not be taken for a file of the run. */
+static int check_target(const char *path, const char *extension, const struct config *c, struct error *e)
+{
+    int of_run = 0;
+    for (int i = 0; i < c->n_args; i++)
+        of_run |= is_file_of(path, c->args[i], "run.json") ||
+                  is_file_of(path, c->args[i], "metrics.sqlite") ||
+                  (!text_ends_with_nocase(path, extension) && is_inside(path, c->args[i]));
+    if (of_run)
+        fail(e, ERR_CONFIG, "O01", "among the files of a run only *%s is written", extension);
+    else if (c->eval && is_listed(path, c->eval))
+        fail(e, ERR_CONFIG, "O01", "these are scores to report, and would be replaced");
+    else if (c->pictures && text_ends_with(path, ".png") && is_inside(path, c->pictures))
+        fail(e, ERR_CONFIG, "O01", "this is a picture to show, and would be replaced");
+    else
+        return io_check_output(path, c->force, e);
+    return fail_in(e, path);
+}
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
@@ -95,7 +156,7 @@ static int check_units(const struct reporting *t, struct error *e)
 
 static int read_all(struct reporting *t, const struct config *c, struct error *e)
 {
-    if (io_check_output(c->output, c->force, e) < 0 || read_runs(t, c, e) < 0 ||
+    if (check_target(c->output, ".html", c, e) < 0 || read_runs(t, c, e) < 0 ||
         (c->eval && (read_scores(t, c->eval, e) < 0 || check_units(t, e) < 0)))
         return -1;
     return c->pictures ? report_pictures_read(&t->pictures, c->pictures, e) : 0;
@@ -103,36 +164,48 @@ static int read_all(struct reporting *t, const struct config *c, struct error *e
 
 /* ---- writing ----------------------------------------------------------------------------------- */
 
-static int write_chart(struct html *h, int drawn, const char *folder, const char *name, const char *of,
-                       struct error *e)
+/* With `checking` all are drawn, and only looked at where they would go. */
+struct charting {
+    const struct config *c;
+    int checking;
+};
+
+static int put_chart(struct html *h, int drawn, const struct charting *to, const char *name, const char *of,
+                     struct error *e)
 {
-    char *path = mem_format(e, "%s/%s%s%s.svg", folder, name, *of ? "-" : "", of);
+    char *path = mem_format(e, "%s/%s%s%s.svg", to->c->charts, name, *of ? "-" : "", of);
     int result = path ? 0 : -1;
     if (drawn && path)
-        result = html_write(h, path, e);
+        result = to->checking ? check_target(path, ".svg", to->c, e) : html_write(h, path, e);
     html_drop(h);
     mem_free(path);
     return result;
 }
 
 /* dice.svg, validation.svg and loss-RUN.svg, as far as there are data. */
-static int write_charts(const struct report_page *p, const char *folder, struct error *e)
+static int put_charts(const struct report_page *p, const struct charting *to, struct error *e)
 {
     struct html h = {0};
-    if (io_make_folders(folder, e) < 0)
-        return -1;
     int drawn = report_draw_cases(&h, p, 1, e);
-    if (drawn < 0 || write_chart(&h, drawn, folder, "dice", "", e) < 0)
+    if (drawn < 0 || put_chart(&h, drawn, to, "dice", "", e) < 0)
         return -1;
     drawn = report_draw_validation(&h, p, 1);
-    if (write_chart(&h, drawn, folder, "validation", "", e) < 0)
+    if (put_chart(&h, drawn, to, "validation", "", e) < 0)
         return -1;
     for (int i = 0; i < p->n_runs; i++) {
         drawn = report_draw_losses(&h, &p->runs[i], 1);
-        if (write_chart(&h, drawn, folder, "loss", p->runs[i].name, e) < 0)
+        if (put_chart(&h, drawn, to, "loss", p->runs[i].name, e) < 0)
             return -1;
     }
     return 0;
+}
+
+static int write_charts(const struct report_page *p, const struct config *c, struct error *e)
+{
+    struct charting check = {.c = c, .checking = 1}, write = {.c = c};
+    if (io_is_folder(c->charts) && put_charts(p, &check, e) < 0)
+        return -1;
+    return io_make_folders(c->charts, e) < 0 ? -1 : put_charts(p, &write, e);
 }
 
 static int write_all(const struct reporting *t, const struct config *c, struct error *e)
@@ -140,7 +213,7 @@ static int write_all(const struct reporting *t, const struct config *c, struct e
     struct report_page page = {.title = c->title, .runs = t->runs, .n_runs = t->n_runs,
                                .pictures = &t->pictures, .version = FALX_VERSION};
     struct html h = {0};
-    if (c->charts && write_charts(&page, c->charts, e) < 0)
+    if (c->charts && write_charts(&page, c, e) < 0)
         return -1;
     report_html(&h, &page); /* last: a page is there when all else is */
     return html_write(&h, c->output, e);

@@ -138,48 +138,24 @@ static int count_classes(struct check_case *c, const struct volume *label, struc
     return 0;
 }
 
-/* The first voxel of a class that may not be, its count, and what to do about it [L04]. */
-static int refuse_class(const struct check_case *c, const struct volume *label, int class,
-                        int allowed, struct error *e)
-{
-    const label_t *classes = label->data;
-    int64_t at = 0, n = volume_voxels(label);
-    while (at < n && classes[at] != class)
-        at++;
-    int64_t i = at % label->dims[0], j = at / label->dims[0] % label->dims[1];
-    int64_t k = at / (label->dims[0] * label->dims[1]);
-    char hint[64];
-    snprintf(hint, sizeof hint, allowed ? "allowed 0..%d" : "not declared; see --label-map %d=1",
-             allowed ? allowed - 1 : class);
-    return fail(e, ERR_DATA, "L04",
-                "label value %d in %lld voxels, first at (%lld, %lld, %lld); %s", class,
-                (long long)c->voxels[class], (long long)i, (long long)j, (long long)k, hint);
-}
-
 static int look_at_label(struct check_job *j, int i, const struct volume *image,
                          const struct volume *label, struct error *e)
 {
     struct check_case *c = &j->out->cases[i];
     const struct data_case *of = &j->d->cases[i];
-    int declared = j->d->n_classes;
     if (dataset_match_grids(j->d, of, image, label, e) < 0)
         return -1;
     if (count_classes(c, label, e) < 0)
         return -1;
-    if (is_copy(label, image))
+    if (is_copy(label, image)) {
         fail(e, ERR_DATA, "L08", "every label voxel equals the image: a copy of it?");
-    else if (declared && c->n_classes > declared)
-        refuse_class(c, label, c->n_classes - 1, declared, e);
-    else if (!declared &&
-             c->n_classes == 256) /* the usual number for "ignore", or for "the organ" */
-        refuse_class(c, label, 255, 0, e);
-    else {
-        if (c->n_classes == 1)
-            report_line(&j->told[i].report, REPORT_WARNING, of->label, "L07",
-                        "the label is all background");
-        return 0;
+        return fail_in(e, of->label);
     }
-    return fail_in(e, of->label);
+    if (dataset_check_classes(j->d, of, label, e) < 0)
+        return -1;
+    if (c->n_classes == 1)
+        report_line(&j->told[i].report, REPORT_WARNING, of->label, "L07", "the label is all background");
+    return 0;
 }
 
 /* ---- one case -------------------------------------------------------------------------------- */

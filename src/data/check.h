@@ -39,7 +39,7 @@ struct check_result {
     int n_cases;
     int n_bad;
     enum error_code code;     /* what the program should exit with; ERR_NONE if all is well */
-    int n_classes;            /* declared or found */
+    int n_classes;            /* declared or found; 0 if more than training takes [L05] */
     int64_t *voxels;          /* of each class over all labels */
     int *cases_with;          /* labelled training cases that hold each class */
     struct twin *twins;       /* cases that are one scan */

@@ -60,21 +60,81 @@ static int sum_classes(struct check_job *j, struct error *e)
     return 0;
 }
 
+enum { MOST_CLASSES = 256 }; /* that training takes */
+
+/* The label that holds the highest class, if any has more classes than training takes. */
+static int label_with_most(const struct check_job *j)
+{
+    int most = -1, n = MOST_CLASSES;
+    for (int i = 0; i < j->out->n_cases; i++)
+        if (!j->out->cases[i].bad && j->out->cases[i].n_classes > n) {
+            n = j->out->cases[i].n_classes;
+            most = i;
+        }
+    return most;
+}
+
+/* One stray voxel of 65535 makes 65536 classes: told once, in the words of training. Which of them
+ * have voxels is then of no use, so the result lists none. 1 if they were too many. */
+static int refuse_many_classes(struct check_job *j)
+{
+    int n = j->out->n_classes, at = label_with_most(j);
+    if (n <= MOST_CLASSES)
+        return 0;
+    if (at < 0) { /* declared */
+        report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L05", "%d classes, allowed 2..%d", n,
+                    MOST_CLASSES);
+    } else {
+        const struct check_case *c = &j->out->cases[at];
+        int64_t voxels = c->voxels[c->n_classes - 1];
+        report_line(j->o->report, REPORT_PROBLEM, j->d->cases[at].label, "L05",
+                    "%d classes, allowed 2..%d: label value %d is in %lld voxel%s", n, MOST_CLASSES,
+                    c->n_classes - 1, (long long)voxels, voxels == 1 ? "" : "s");
+    }
+    problem(j);
+    j->out->n_classes = 0;
+    return 1;
+}
+
+/* "2 (liver)", or "2" where classes have no names. */
+static void class_text(char *out, size_t bytes, const struct check_job *j, int class)
+{
+    const char *name = j->d->class_names ? j->d->class_names[class] : NULL;
+    snprintf(out, bytes, name ? "%d (%.60s)" : "%d", class, name);
+}
+
+/* Tells the run of missing classes that starts with `first`, in one line; answers its last. */
+static int tell_missing(struct check_job *j, int first)
+{
+    char from[100], to[100];
+    int last = first;
+    while (last + 1 < j->out->n_classes && j->out->voxels[last + 1] == 0)
+        last++;
+    class_text(from, sizeof from, j, first);
+    class_text(to, sizeof to, j, last);
+    if (first == last)
+        report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07",
+                    "class %s has no voxel in any label; --label-map can close the gap", from);
+    else
+        report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07",
+                    "classes %s to %s have no voxel in any label; --label-map can close the gap",
+                    from, to);
+    problem(j);
+    return last;
+}
+
 static void check_classes(struct check_job *j)
 {
     const struct check_result *r = j->out;
     int labeled = dataset_count(j->d, SPLIT_TRAIN, 1), in_test = dataset_count(j->d, SPLIT_TEST, 1);
     for (int k = 1; k < r->n_classes && labeled + in_test > 0; k++) {
-        const char *name = j->d->class_names ? j->d->class_names[k] : NULL;
-        char class[100];
-        snprintf(class, sizeof class, name ? "class %d (%.60s)" : "class %d", k, name);
         if (r->voxels[k] == 0) {
-            report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07",
-                        "%s has no voxel in any label; --label-map can close the gap", class);
-            problem(j);
+            k = tell_missing(j, k);
         } else if (r->cases_with[k] == 0 && labeled > 0) {
+            char class[100];
+            class_text(class, sizeof class, j, k);
             report_line(j->o->report, REPORT_WARNING, j->d->root, "L07",
-                        "%s is in test labels only and cannot be learnt", class);
+                        "class %s is in test labels only and cannot be learnt", class);
         }
     }
 }
@@ -203,12 +263,22 @@ static void check_batch(struct check_job *j)
                     labeled, labeled == 1 ? "" : "s", (long long)j->o->labeled_batch);
 }
 
+/* Leaving out every case leaves nothing, which preparing refuses alike. */
+static void refuse_none_left(struct check_job *j)
+{
+    report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L01", "no case that can be prepared");
+    problem(j);
+}
+
 int check_set(struct check_job *j, struct error *e)
 {
     check_channels(j);
     if (sum_classes(j, e) < 0)
         return -1;
-    if (j->out->n_bad == 0 || j->o->skip_bad) /* else a missing class may hide in a bad file */
+    int many = refuse_many_classes(j);
+    if (j->o->skip_bad && j->out->n_bad == j->out->n_cases)
+        refuse_none_left(j);
+    else if (!many && (j->out->n_bad == 0 || j->o->skip_bad)) /* bad: a class may hide there */
         check_classes(j);
     if (find_twins(j, e) < 0)
         return -1;

@@ -68,6 +68,7 @@ struct dataset_options {
     const char *label_map;   /* "255=1,3=0" or NULL */
     uint64_t seed;           /* for drawn splits */
     double geometry_tolerance_mm; /* 0 = 1e-3 */
+    int checking;            /* 1: what is odd but not fatal is a problem, else a warning */
     struct report *report;
 };
 
@@ -93,8 +94,8 @@ int dataset_load_image(struct volume *out, const struct dataset *d, const struct
                        const struct volume_request *r, struct error *e);
 int dataset_load_label(struct volume *out, const struct dataset *d, const struct data_case *c,
                        const struct volume_request *r, struct error *e);
-/* Are all classes of a label allowed [L04]? Those of the set if it declares any; else not 255, the usual number
- * for "ignore", or for "the organ". Errors name the label file. */
+/* Are all classes of a label allowed [L04]? Those of the set if it declares any; else not 255, the usual
+ * number for "ignore", or for "the organ". Errors name the label file. */
 int dataset_check_classes(const struct dataset *d, const struct data_case *c, const struct volume *label,
                           struct error *e);
 /* Do image and label lie on one grid? Shapes [L02]; spacing, origin and direction within the set's

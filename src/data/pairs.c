@@ -129,6 +129,7 @@ static int by_name_nocase(const void *a, const void *b)
  * one. */
 static int report_orphans(struct opening *w, const struct scan *labels, int first, struct error *e)
 {
+    enum report_kind kind = w->o->checking ? REPORT_PROBLEM : REPORT_WARNING;
     int orphans = 0, n = w->d->n_cases - first;
     for (int i = 0; i < labels->n; i++)
         orphans += !labels->file[i].used;
@@ -146,11 +147,11 @@ static int report_orphans(struct opening *w, const struct scan *labels, int firs
             continue;
         char **near = n ? bsearch(&f->stem, name, (size_t)n, sizeof *name, by_name_nocase) : NULL;
         if (near)
-            report_line(w->o->report, REPORT_PROBLEM, f->path, "L01",
+            report_line(w->o->report, kind, f->path, "L01",
                         "label without an image; case \"%.80s\" differs only in letter case",
                         *near);
         else
-            report_line(w->o->report, REPORT_PROBLEM, f->path, "L01", "label without an image");
+            report_line(w->o->report, kind, f->path, "L01", "label without an image");
     }
     mem_free(name);
     return 0;

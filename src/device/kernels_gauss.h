@@ -66,7 +66,7 @@ KERNEL void k_gauss_diagonal(const struct k_gauss *g, struct k_gauss_lanes *l, i
     K_UNROLL
     for (int c = 0; c < classes; c++) {
         EACH_LANE(j) {
-            float e = k_exp(l->slope[c][j]);
+            float e = k_exp(l->slope[c][j] > 80.0f ? 80.0f : l->slope[c][j]); /* finite, and so are samples */
             root[j] = sqrtf(l->mask[j] * (e + 1e-5f) + 1e-5f);
             l->slope[c][j] = l->mask[j] * e / (2.0f * root[j]);
         }

@@ -58,14 +58,26 @@ static int read_names(struct run_facts *f, const struct js *names, struct error 
     return f->class_names ? 0 : -1;
 }
 
+/* What earlier versions did not know is not there: no. */
+static int read_flags(struct run_facts *f, const struct js *json, struct error *e)
+{
+    const struct {
+        const char *key;
+        int *flag;
+    } all[] = {{"mirrored_masks", &f->tta}, {"largest_component", &f->largest},
+               {"adapted_statistics", &f->adapt}, {"late_covariance", &f->late_covariance}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!js_is_bool(all[i].flag, js_get(json, all[i].key)) && js_get(json, all[i].key))
+            return fail(e, ERR_DATA, "C01", "%s is neither true nor false", all[i].key);
+    return 0;
+}
+
 static int read_mirrors(struct run_facts *f, const struct js *json, struct error *e)
 {
     const struct js *axes = js_get(json, "mirrored_axes");
-    js_is_bool(&f->tta, js_get(json, "mirrored_masks"));
-    js_is_bool(&f->largest, js_get(json, "largest_component"));
-    js_is_bool(&f->adapt, js_get(json, "adapted_statistics"));
-    js_is_bool(&f->late_covariance, js_get(json, "late_covariance"));
     f->mirrors = axes ? 0 : 7; /* the first run folders did not tell */
+    if (axes && !js_is_array(axes))
+        return fail(e, ERR_DATA, "C01", "mirrored_axes is no list of axes");
     for (int i = 0; i < js_count(axes); i++) {
         int axis = 0;
         if (read_int(&axis, js_at(axes, i), "mirrored_axes", 0, 2, e) < 0)
@@ -89,7 +101,7 @@ static int read_facts(struct run_facts *f, const struct js *json, struct error *
         if (f->patch[a] % 16)
             return fail(e, ERR_DATA, "C01", "network_patch %d, allowed multiples of 16", f->patch[a]);
     }
-    if (read_mirrors(f, json, e) < 0)
+    if (read_flags(f, json, e) < 0 || read_mirrors(f, json, e) < 0)
         return -1;
     if (read_names(f, js_get(json, "class_names"), e) < 0)
         return -1;

@@ -193,7 +193,8 @@ static int load_finished(struct set *s, struct error *e)
         recipe_hash(&hash_is, &s->recipe, NULL) == 0 && hash_was == hash_is) {
         accept_records(s, json);
     } else if (!s->o->force) {
-        fail(e, ERR_CONFIG, "O04", "was prepared by another recipe; use --force to replace it");
+        fail(e, ERR_CONFIG, "O04", "was prepared by another recipe or from other scans; `prepare --force` "
+             "replaces it, `train --cache` takes another folder");
         status = fail_in(e, s->o->folder);
     }
     js_free(json);

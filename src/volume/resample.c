@@ -109,17 +109,26 @@ static void taps_linear(int64_t *index, double *weight, double x, int64_t n)
     weight[1] = f;
 }
 
-/* A triangle of half width `radius` input voxels around x, weights normalised. */
+/* Input voxels that a triangle of half width `radius` may touch. */
+static int triangle_width(double radius)
+{
+    return (int)ceil(2.0 * radius);
+}
+
+/* A triangle of half width `radius` input voxels around x, weights normalised; `weight` comes zeroed.
+ * With fewer taps than its width it is folded: tap i is voxel i with all weights clamped to it. */
 static void taps_triangle(int64_t *index, double *weight, int per, double x, double radius,
                           int64_t n)
 {
     int64_t first = (int64_t)floor(x - radius) + 1;
+    int width = triangle_width(radius), folded = per < width;
     double sum = 0.0;
-    for (int t = 0; t < per; t++) {
-        double w = 1.0 - fabs((double)(first + t) - x) / radius;
-        index[t] = clamp_index(first + t, n);
-        weight[t] = w > 0.0 ? w : 0.0;
-        sum += weight[t];
+    for (int t = 0; t < per; t++)
+        index[t] = folded ? t : clamp_index(first + t, n);
+    for (int t = 0; t < width; t++) {
+        double w = fmax(0.0, 1.0 - fabs((double)(first + t) - x) / radius);
+        weight[folded ? clamp_index(first + t, n) : t] += w;
+        sum += w;
     }
     for (int t = 0; t < per; t++)
         weight[t] /= sum;
@@ -138,19 +147,31 @@ static void taps_spline(int64_t *index, double *weight, double x, int64_t n)
     weight[3] = f * f * f / 6.0;
 }
 
+/* Classes are voted for by the product of three axes at once, so a triangle wider than its axis is
+ * folded: 20^3 voxels with spacing in metres would be read 2000^3 times. Images take one axis after the
+ * other, and keep all taps: a mean of two floats is often a tie, which a folded weight rounds otherwise. */
+static int taps_per_output(enum resample_kind kind, double radius, int64_t n)
+{
+    if (kind == RESAMPLE_NEAREST)
+        return 1;
+    if (kind == RESAMPLE_CUBIC)
+        return 4;
+    if (radius <= 1.0)
+        return 2;
+    return kind == RESAMPLE_CLASSES && n < triangle_width(radius) ? (int)n : triangle_width(radius);
+}
+
 static int taps_new(struct taps *t, const struct resample_axis *a, int64_t n,
                     enum resample_kind kind, struct error *e)
 {
-    double radius = kind == RESAMPLE_SMOOTH && a->step > 1.0 ? a->step : 1.0;
+    int smooth = kind == RESAMPLE_SMOOTH || kind == RESAMPLE_CLASSES;
+    double radius = smooth && a->step > 1.0 ? a->step : 1.0;
     size_t cells = 0;
     memset(t, 0, sizeof *t);
     if (radius > 4096.0)
         return fail(e, ERR_DATA, NULL, "new voxels are %g old ones long", radius);
     t->n = a->n;
-    t->per = kind == RESAMPLE_NEAREST ? 1
-             : kind == RESAMPLE_CUBIC ? 4
-             : radius > 1.0           ? (int)ceil(2.0 * radius)
-                                      : 2;
+    t->per = taps_per_output(kind, radius, n);
     if (size_mul(&cells, (size_t)a->n, (size_t)t->per) < 0)
         return fail(e, ERR_DATA, NULL, "a grid axis of %lld voxels is too long", (long long)a->n);
     t->index = mem_alloc(e, cells, sizeof *t->index);
@@ -468,7 +489,7 @@ int resample_classes(label_t **out, const label_t *in, const int64_t dims[3],
     int status = -1;
     *out = NULL;
     for (int a = 0; a < 3; a++)
-        if (taps_new(&taps[a], &axis[a], dims[a], RESAMPLE_SMOOTH, e) < 0)
+        if (taps_new(&taps[a], &axis[a], dims[a], RESAMPLE_CLASSES, e) < 0)
             goto out;
     *out = grid_alloc(to, sizeof **out, e);
     if (!*out)
