@@ -250,7 +250,7 @@ static void put_stray(const char *home, const char *name, uint64_t seed, label_t
     put_scene(path, &c, 0);
     assert_ok(volume_new(&v, DTYPE_U16, c.dims, NULL, &e), e);
     for (int64_t i = 0; i < volume_voxels(&v); i++)
-        ((label_t *)v.data)[i] = i == 77 ? stray : (label_t)(i % 2);
+        ((label_t *)v.data)[i] = (label_t)(i == 77 ? stray : i % 2);
     snprintf(path, sizeof path, "%s/labels/%s", home, name);
     assert_ok(volume_write(&v, path, &e), e);
     volume_free(&v);

@@ -1,7 +1,8 @@
-/* predict.h - from a trained model and a scan to a mask on the scan's own grid.
+/* predict.h - from a trained model and a prepared scan to a mask and maps.
  *
- *     raw volume -> recipe (prepare.h) -> windows -> network -> slab of summed probabilities
- *                -> argmax, maps -> back to the original grid -> files
+ *     run folder (open_run.h) -> models, predictor
+ *     raw scan -> recipe (predict_scan.h) -> windows -> network -> slab of summed probabilities (predict.c)
+ *              -> argmax, maps -> back to the scan's own grid (predict_scan.h)
  *
  * Windows are walked slab by slab along the slowest axis: a slab is closed as soon as no later window
  * touches it, so memory does not grow with classes x volume.
@@ -45,7 +46,7 @@ struct prediction {
 void prediction_free(struct prediction *p);
 
 struct predictor;
-/* models: [0] gives the mask, [1] (may be NULL) the uncertainty: the stage-1 student. Borrowed. */
+/* mask: the model that makes it; uncertainty (may be NULL): the stage-1 student. Both borrowed. */
 struct predict_model {
     struct params *params;
     struct net_definition def;

@@ -2,7 +2,7 @@
  *
  *     for every phase:   batches, begin, numbers of the checkpoint (when resuming), then
  *         at the top of every step    validate if due -> checkpoint if due -> stop if asked
- *         the step                    batch -> turns { gradients -> guard -> update } -> after
+ *         the step (step.c)           batch -> turns { gradients -> guard -> update } -> after
  *         end
  *     model.safetensors, a last checkpoint that says "finished"
  *
@@ -350,7 +350,7 @@ static int is_finished(const struct train_private *own, struct error *e)
     return done;
 }
 
-static int trainer_begin(struct trainer *t, const struct train_options *o, struct error *e)
+static int open_trainer(struct trainer *t, const struct train_options *o, struct error *e)
 {
     struct train_private *own = t->own;
     own->o = o;
@@ -372,7 +372,7 @@ static int trainer_begin(struct trainer *t, const struct train_options *o, struc
     return 0;
 }
 
-static void trainer_end(struct trainer *t)
+static void close_trainer(struct trainer *t)
 {
     if (!t)
         return;
@@ -408,7 +408,7 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
     float_mode_begin(&callers);
     if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)))
         goto out;
-    if (trainer_begin(t, o, e) < 0 || io_sweep(o->run, e) < 0 || find_start(t, &f, e) < 0)
+    if (open_trainer(t, o, e) < 0 || io_sweep(o->run, e) < 0 || find_start(t, &f, e) < 0)
         goto out;
     if (!is_finished(t->own, e)) {
         t->own->at.finished = 0;
@@ -419,7 +419,7 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
     result = 0;
 out:
     st_free(&f);
-    trainer_end(t);
+    close_trainer(t);
     float_mode_end(&callers);
     return result;
 }
@@ -446,7 +446,7 @@ int train_memory(size_t *out, const struct settings *s, struct device *dev, int 
     size_t before = dev->bytes;
     int result = -1;
     *out = 0;
-    if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)) || trainer_begin(t, &o, e) < 0)
+    if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)) || open_trainer(t, &o, e) < 0)
         goto out;
     for (; t->phase < t->own->n_phases; t->phase++) {
         size_t sum = 0;
@@ -462,6 +462,6 @@ int train_memory(size_t *out, const struct settings *s, struct device *dev, int 
     }
     result = 0;
 out:
-    trainer_end(t);
+    close_trainer(t);
     return result;
 }
