@@ -1,8 +1,8 @@
 /* test_cuda.c - a GPU as a device, without one: cuda.c on a driver that is the processor (cuda_fake.h).
  *
- * Opening and its refusals [G01, G02, G03]; memory counted and too small [G03, G04]; every call of a little
- * of everything failing in turn [G06, G07]; and whole trainings on memory that the program itself cannot
- * touch, to the same bits as on the processor.
+ * Opening and its refusals [G01, G02, G03]; memory counted, too small, and enough for less [G03, G04, G05];
+ * every call of a little of everything failing in turn [G06, G07]; and whole trainings on memory that the
+ * program itself cannot touch, to the same bits as on the processor.
  */
 #include "cuda_fake.h"
 
@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "device/kernels.h"
+#include "predict/predict.h"
 #include "train/train.h"
 
 #include "golden/aua.h"
@@ -337,6 +338,60 @@ static void test_sticky_text(void **state)
     device_close(dev);
 }
 
+/* ---- too little memory for a batch ------------------------------------------------------------ */
+
+/* Labels of a scan with so much memory; *peak of it is used. */
+static label_t *predict_with(size_t total, size_t *peak, int *result, struct error *e)
+{
+    static const int dims[3] = {40, 41, 36};
+    struct predict_options o = {.patch = {32, 32, 16}, .batch = 8, .adapt = 1};
+    struct predict_model model = {.def = {.define = vnet_define, .channels = 1, .classes = 2, .filters = 4}};
+    struct predictor *p = NULL;
+    struct prediction got = {.label = NULL};
+    float *image = mem_alloc(NULL, (size_t)dims[0] * (size_t)dims[1] * (size_t)dims[2], sizeof *image);
+    struct rng r = rng_start(3, 0, RNG_TEST, 0);
+    for (int i = 0; i < dims[0] * dims[1] * dims[2]; i++)
+        image[i] = rng_normal(&r);
+    fake_reset();
+    fake.total = total;
+    struct device *dev = open_fake(PRECISION_F32);
+    *result = params_new(&model.params, dev, &model.def, PARAMS_NO_GRAD, e);
+    assert_int_equal(*result, 0);
+    params_init(model.params, 5, 0);
+    *result = predictor_new(&p, dev, &model, NULL, &o, e);
+    if (*result == 0)
+        *result = predict_array(&got, p, image, dims, e);
+    *peak = dev->peak_bytes;
+    predictor_free(p);
+    params_free(model.params);
+    assert_int_equal(fake.blocks, 0);
+    device_close(dev);
+    mem_free(image);
+    return got.label;
+}
+
+/* [G05] Fewer windows at a time, the same mask; at last a refusal. */
+static void test_smaller_batches(void **state)
+{
+    (void)state;
+    struct error e;
+    size_t peak, less = 0, tries = 0;
+    int result;
+    label_t *want = predict_with((size_t)256 << 20, &peak, &result, &e);
+    assert_ok(result, e);
+    for (size_t total = peak - 1;; total = total * 9 / 10, tries++) {
+        label_t *got = predict_with(total, &less, &result, &e);
+        if (result < 0)
+            break;
+        assert_true(less <= total);
+        assert_memory_equal(got, want, 40 * 41 * 36 * sizeof *want);
+        mem_free(got);
+    }
+    assert_true(tries >= 8); /* less than a half of the memory was enough */
+    assert_true(e.code == ERR_DEVICE && strcmp(e.id, "G03") == 0);
+    mem_free(want);
+}
+
 /* ---- trainings ------------------------------------------------------------------------------- */
 
 static void noise_cases(struct case_store *s, int count, int labeled)
@@ -420,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_same_as_processor),
         cmocka_unit_test(test_failing_calls),
         cmocka_unit_test(test_sticky_text),
+        cmocka_unit_test(test_smaller_batches),
         cmocka_unit_test(test_trainings),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

@@ -81,6 +81,15 @@ int device_check(struct device *dev, struct error *e)
     return -1;
 }
 
+int device_forgive_memory(struct device *dev)
+{
+    struct error *e = &dev->error;
+    if (e->code != ERR_DEVICE || (strcmp(e->id, "G03") != 0 && strcmp(e->id, "G04") != 0))
+        return 0;
+    *e = (struct error){.code = ERR_NONE};
+    return 1;
+}
+
 int device_kind_length(const struct device *dev)
 {
     const char *last = strrchr(dev->describe, ',');

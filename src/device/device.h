@@ -133,6 +133,9 @@ int device_open(struct device **out, const struct device_options *o, struct erro
 void device_close(struct device *dev); /* NULL is fine */
 /* 0, or -1 with the sticky error copied to *e. */
 int device_check(struct device *dev, struct error *e);
+/* Memory that a GPU did not have is forgotten, for nothing was lost by asking [G05]: 1 if that was all that
+ * was wrong, and less can be asked for. */
+int device_forgive_memory(struct device *dev);
 /* Bytes of describe without the number of threads, on which no bit of a result depends. */
 int device_kind_length(const struct device *dev);
 /* The type of values between layers under the device's precision. */

@@ -95,6 +95,42 @@ static int check_options(struct predictor *p, struct error *e)
     return 0;
 }
 
+static int make_nets(struct predictor *p, struct error *e)
+{
+    const int *patch = p->o.patch;
+    struct net_shape shape = {.n = p->o.batch, .d = patch[0], .h = patch[1], .w = patch[2],
+                              .use = NET_FORWARD_ONLY};
+    for (int i = 0; i < 2; i++)
+        if (p->model[i].params && net_new(&p->net[i], p->model[i].params, &p->model[i].def, &shape, e) < 0)
+            return -1;
+    p->input = (struct tensor){.type = VALUE_F32, .n = p->o.batch, .d = patch[0], .h = patch[1],
+                               .w = patch[2], .c = p->channels};
+    p->input.data = p->dev->ops->alloc(p->dev, (size_t)tensor_count(&p->input) * sizeof(float));
+    return device_check(p->dev, e);
+}
+
+static void drop_nets(struct predictor *p)
+{
+    for (int i = 0; i < 2; i++) {
+        net_free(p->net[i]);
+        p->net[i] = NULL;
+    }
+    p->dev->ops->free(p->dev, p->input.data);
+    p->input.data = NULL;
+}
+
+/* Where memory was short, half as many windows at a time [G05]. 1 if that is worth another try. */
+static int shrink(struct predictor *p, struct error *e)
+{
+    while (p->o.batch > 1 && device_forgive_memory(p->dev)) {
+        drop_nets(p);
+        p->o.batch /= 2;
+        if (make_nets(p, e) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 int predictor_new(struct predictor **out, struct device *dev, const struct predict_model *mask,
                   const struct predict_model *uncertainty, const struct predict_options *o, struct error *e)
 {
@@ -114,17 +150,7 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
     p->classes = mask->def.classes;
     if (check_options(p, e) < 0)
         goto failed;
-    const int *patch = p->o.patch;
-    struct net_shape shape = {.n = p->o.batch, .d = patch[0], .h = patch[1], .w = patch[2],
-                              .use = NET_FORWARD_ONLY};
-    for (int i = 0; i < 2; i++)
-        if (p->model[i].params && net_new(&p->net[i], p->model[i].params, &p->model[i].def, &shape, e) < 0)
-            goto failed;
-    p->input = (struct tensor){.type = VALUE_F32, .n = p->o.batch, .d = patch[0], .h = patch[1],
-                               .w = patch[2], .c = p->channels};
-    size_t bytes = (size_t)tensor_count(&p->input) * sizeof(float);
-    p->input.data = dev->ops->alloc(dev, bytes);
-    if (device_check(dev, e) < 0 || make_weights(p, e) < 0 || statistics_keep(p, e) < 0)
+    if ((make_nets(p, e) < 0 && !shrink(p, e)) || make_weights(p, e) < 0 || statistics_keep(p, e) < 0)
         goto failed;
     *out = p;
     return 0;
@@ -137,10 +163,8 @@ void predictor_free(struct predictor *p)
 {
     if (!p)
         return;
-    net_free(p->net[0]);
-    net_free(p->net[1]);
+    drop_nets(p);
     statistics_forget(p);
-    p->dev->ops->free(p->dev, p->input.data);
     for (int a = 0; a < 3; a++) {
         mem_free(p->weight[a]);
         p->dev->ops->free(p->dev, p->weight_dev[a]);
@@ -445,8 +469,8 @@ static double ambiguity(const struct prediction *p)
     return n ? sum / (double)n : 0.0;
 }
 
-int predict_array(struct prediction *out, struct predictor *p, const float *image, const int dims[3],
-                  struct error *e)
+static int predict_once(struct prediction *out, struct predictor *p, const float *image, const int dims[3],
+                        struct error *e)
 {
     struct walk w = {.p = p, .out = out, .image = image};
     int result = -1;
@@ -473,5 +497,15 @@ out:
     walk_end(&w);
     if (result < 0)
         prediction_free(out);
+    return result;
+}
+
+int predict_array(struct prediction *out, struct predictor *p, const float *image, const int dims[3],
+                  struct error *e)
+{
+    int result;
+    do
+        result = predict_once(out, p, image, dims, e);
+    while (result < 0 && shrink(p, e));
     return result;
 }
