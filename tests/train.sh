@@ -246,6 +246,11 @@ expect 3 'neither true nor false [C01]' "$falx" predict odd -i $scans -o oddly
 [ "$(ls part2 | tr '\n' ' ')" = 'phantom_0002.nii.gz phantom_0006.nii.gz ' ] || wrong "part 2/4: $(ls part2)"
 for p in 0/4 5/4 1 1/ /2 1/2x -1/2; do expect 2 '--part' "$falx" predict run -i $scans -o px --part=$p; done
 one=$scans/phantom_0001.nii.gz
+mkdir linked && ln -s "$PWD/$one" linked/a.nii.gz
+expect 3 '(--follow allows it) [L11]' "$falx" predict run -i linked -o followed
+expect 0 '1 mask' "$falx" predict run -i linked -o followed --follow
+cp -r set orphaned && cp orphaned/labels/phantom_0001.nii.gz orphaned/labels/nobody.nii.gz
+expect 0 'falx: warning: orphaned/labels/nobody.nii.gz: label without an image [L01]' "$falx" prepare orphaned -o prepared
 expect 0 '1 mask, ambiguity' "$falx" predict run -i $one -o one.nii.gz --uncertainty
 [ -s one_std.nii.gz ] && [ -s one_entropy.nii.gz ] || wrong 'no maps beside the mask'
 # what knows how unsure it is: stage 1, or stage 2 if its covariance was trained
