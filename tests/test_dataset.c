@@ -463,13 +463,13 @@ static void classes_that_may_not_be(void **state)
     struct data_case c = {.label = path};
     struct volume label = {.dtype = DTYPE_U16, .n_dims = 3, .dims = {2, 2, 2, 1, 1, 1, 1}, .data = v};
     struct dataset silent = {.n_classes = 0}, three = {.n_classes = 3}, all = {.n_classes = 256};
-    assert_refused(dataset_check_classes(&silent, &c, &label, &e), e, ERR_DATA, "L04");
+    assert_refused(dataset_highest_class(&silent, &c, &label, &e), e, ERR_DATA, "L04");
     assert_non_null(strstr(e.text, "labels/a.nii: label value 255 in 2 voxels, first at (1, 1, 0); not d"));
-    assert_ok(dataset_check_classes(&all, &c, &label, &e), e);
+    assert_int_equal(dataset_highest_class(&all, &c, &label, &e), 255);
     v[3] = v[4] = 0;
-    assert_ok(dataset_check_classes(&silent, &c, &label, &e), e);
-    assert_ok(dataset_check_classes(&all, &c, &label, &e), e);
-    assert_refused(dataset_check_classes(&three, &c, &label, &e), e, ERR_DATA, "L04");
+    assert_int_equal(dataset_highest_class(&silent, &c, &label, &e), 3);
+    assert_int_equal(dataset_highest_class(&all, &c, &label, &e), 3);
+    assert_refused(dataset_highest_class(&three, &c, &label, &e), e, ERR_DATA, "L04");
     assert_non_null(strstr(e.text, "label value 3 in 1 voxels, first at (1, 0, 1); allowed 0..2"));
 }
 

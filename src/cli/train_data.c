@@ -310,8 +310,8 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
         out->store.n_classes = out->val.n_classes;
     f->channels = out->store.channels;
     f->classes = out->store.n_classes;
-    if (f->classes < 2 || f->classes > 256) {
-        fail(e, ERR_DATA, "L05", "%d classes, allowed 2..256", f->classes);
+    if (f->classes < 2 || f->classes > DATASET_MOST_CLASSES) {
+        fail(e, ERR_DATA, "L05", "%d classes, allowed 2..%d", f->classes, DATASET_MOST_CLASSES);
         fail_in(e, c->args[0]);
         goto out;
     }

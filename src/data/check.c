@@ -151,7 +151,7 @@ static int look_at_label(struct check_job *j, int i, const struct volume *image,
         fail(e, ERR_DATA, "L08", "every label voxel equals the image: a copy of it?");
         return fail_in(e, of->label);
     }
-    if (dataset_check_classes(j->d, of, label, e) < 0)
+    if (dataset_highest_class(j->d, of, label, e) < 0)
         return -1;
     if (c->n_classes == 1)
         report_line(&j->told[i].report, REPORT_WARNING, of->label, "L07", "the label is all background");

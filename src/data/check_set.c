@@ -60,12 +60,10 @@ static int sum_classes(struct check_job *j, struct error *e)
     return 0;
 }
 
-enum { MOST_CLASSES = 256 }; /* that training takes */
-
 /* The label that holds the highest class, if any has more classes than training takes. */
 static int label_with_most(const struct check_job *j)
 {
-    int most = -1, n = MOST_CLASSES;
+    int most = -1, n = DATASET_MOST_CLASSES;
     for (int i = 0; i < j->out->n_cases; i++)
         if (!j->out->cases[i].bad && j->out->cases[i].n_classes > n) {
             n = j->out->cases[i].n_classes;
@@ -79,16 +77,16 @@ static int label_with_most(const struct check_job *j)
 static int refuse_many_classes(struct check_job *j)
 {
     int n = j->out->n_classes, at = label_with_most(j);
-    if (n <= MOST_CLASSES)
+    if (n <= DATASET_MOST_CLASSES)
         return 0;
     if (at < 0) { /* declared */
         report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L05", "%d classes, allowed 2..%d", n,
-                    MOST_CLASSES);
+                    DATASET_MOST_CLASSES);
     } else {
         const struct check_case *c = &j->out->cases[at];
         int64_t voxels = c->voxels[c->n_classes - 1];
         report_line(j->o->report, REPORT_PROBLEM, j->d->cases[at].label, "L05",
-                    "%d classes, allowed 2..%d: label value %d is in %lld voxel%s", n, MOST_CLASSES,
+                    "%d classes, allowed 2..%d: label value %d is in %lld voxel%s", n, DATASET_MOST_CLASSES,
                     c->n_classes - 1, (long long)voxels, voxels == 1 ? "" : "s");
     }
     problem(j);

@@ -94,9 +94,10 @@ int dataset_load_image(struct volume *out, const struct dataset *d, const struct
                        const struct volume_request *r, struct error *e);
 int dataset_load_label(struct volume *out, const struct dataset *d, const struct data_case *c,
                        const struct volume_request *r, struct error *e);
-/* Are all classes of a label allowed [L04]? Those of the set if it declares any; else not 255, the usual
- * number for "ignore", or for "the organ". Errors name the label file. */
-int dataset_check_classes(const struct dataset *d, const struct data_case *c, const struct volume *label,
+enum { DATASET_MOST_CLASSES = 256 }; /* that training takes */
+/* The highest class of a label, or -1 if it is not allowed [L04]. Allowed are those of the set if it declares
+ * any; else not 255, the usual number for "ignore", or for "the organ". Errors name the label file. */
+int dataset_highest_class(const struct dataset *d, const struct data_case *c, const struct volume *label,
                           struct error *e);
 /* Do image and label lie on one grid? Shapes [L02]; spacing, origin and direction within the set's
  * tolerance [L03]; either both files name an orientation or none [N24]. Errors name the label file.

@@ -192,7 +192,7 @@ int dataset_load_label(struct volume *out, const struct dataset *d, const struct
     return -1;
 }
 
-int dataset_check_classes(const struct dataset *d, const struct data_case *c, const struct volume *label,
+int dataset_highest_class(const struct dataset *d, const struct data_case *c, const struct volume *label,
                           struct error *e)
 {
     const label_t *class = label->data;
@@ -207,7 +207,7 @@ int dataset_check_classes(const struct dataset *d, const struct data_case *c, co
             voxels++;
         }
     if (d->n_classes ? highest < d->n_classes : highest != 255)
-        return 0;
+        return highest;
     char hint[64];
     if (d->n_classes)
         snprintf(hint, sizeof hint, "allowed 0..%d", d->n_classes - 1);

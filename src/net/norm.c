@@ -20,8 +20,8 @@ struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass
     const struct layer *l = &n->graph.layers[layer];
     struct layer_run *r = &n->run[layer];
     struct tensor y = net_layer_tensor(n, layer);
-    int train = pass->mode == NET_TRAIN; /* one element tells nothing of a variance */
-    int batch = train || (pass->mode == NET_MEASURE && tensor_voxels(&y) > 1);
+    int train = pass->mode == NET_TRAIN;
+    int batch = train || (pass->mode == NET_MEASURE && tensor_voxels(&y) > 1); /* one has no variance */
     if (r->drop && train)
         draw_dropout(n, layer, pass);
     struct k_norm_tables k = {.factor = train ? r->drop : NULL, .items = n->items, .c = l->c_out,

@@ -182,14 +182,15 @@ static int load_label(struct loading *l, int i, const struct volume *image, stru
     struct stored_case *c = &l->store->cases[i];
     struct volume v;
     if (dataset_load_label(&v, l->set, from, &l->request, e) < 0) return -1;
-    int result = dataset_match_grids(l->set, from, image, &v, e);
-    if (result == 0) result = dataset_check_classes(l->set, from, &v, e);
-    if (result == 0)
+    int highest = -1;
+    if (dataset_match_grids(l->set, from, image, &v, e) == 0)
+        highest = dataset_highest_class(l->set, from, &v, e);
+    if (highest >= 0) {
         voxels_to_rows(c->label, sizeof(label_t), v.data, sizeof(label_t), c->dims);
+        l->highest[i] = (label_t)highest;
+    }
     volume_free(&v);
-    for (size_t n = case_voxels(c), at = 0; result == 0 && at < n; at++)
-        if (c->label[at] > l->highest[i]) l->highest[i] = c->label[at];
-    return result;
+    return highest < 0 ? -1 : 0;
 }
 
 /* A mask that `falx prepare` kept. */
