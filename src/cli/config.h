@@ -62,6 +62,7 @@ struct config {
     /* training and predicting: where and how, nothing that changes the result of a step */
     char *device;      /* auto|cpu|cuda|cuda:N */
     int precision;     /* enum precision: auto|f32|bf16|tf32 */
+    int selftest;      /* --selftest: see first that it computes what it should */
     int resume;
     char *override;    /* --override KEY: a setting that may differ from the checkpoint's */
     char *recipe;      /* how raw scans are prepared; train_recipe() knows better for some layouts */

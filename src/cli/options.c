@@ -127,12 +127,15 @@ const struct option_row options[] = {
      .max = 1000, .meta = "MM", .help = "how far the grids of image and label may lie apart"},
 
     {.name = "device", .kind = OPTION_TEXT, .group = GROUP_COMPUTE, .offset = AT(device),
-     .verbs = RUNNING | BENCH, .value = "auto", .meta = "NAME",
+     .verbs = RUNNING | BENCH | DOCTOR, .value = "auto", .meta = "NAME",
      .help = "where to compute: auto, cpu, cuda or cuda:N"},
     {.name = "precision", .kind = OPTION_CHOICE, .group = GROUP_COMPUTE, .offset = AT(precision),
-     .verbs = RUNNING | BENCH, .value = "auto", .choices = "auto|f32|bf16|tf32",
+     .verbs = RUNNING | BENCH | DOCTOR, .value = "auto", .choices = "auto|f32|bf16|tf32",
      .help = "type of values between layers; auto is bf16 where the processor multiplies it fast, tf32 is "
              "f32 multiplied by a GPU's tensor cores"},
+    {.name = "selftest", .kind = OPTION_FLAG, .group = GROUP_COMPUTE, .offset = AT(selftest),
+     .verbs = TRAIN_ONLY | PREDICT | PSEUDO | DOCTOR, .value = "false",
+     .help = "first see that the device computes what plain code of the processor does"},
 
     /* A preset is a config file inside the program (presets.c): weaker than --config and flags. */
     {.name = "preset", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(train_preset),

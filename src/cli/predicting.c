@@ -1,6 +1,7 @@
 /* predicting.c - see predicting.h. */
 #include "base/io.h"
 #include "cli/predicting.h"
+#include "net/selftest.h"
 
 static int asks_stop(void *arg)
 {
@@ -18,8 +19,13 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
                 .weight = (enum window_weight)c->window, .uncertainty = uncertainty,
                 .samples = (int)c->samples, .seed = (uint64_t)c->set.seed, .probabilities = c->prob,
                 .stop = asks_stop}};
+    struct selftest tested;
     if (open_run(out, folder, &wanted, e) < 0)
         return -1;
+    if (c->selftest && selftest_run(&tested, out->dev, e) < 0) {
+        open_run_close(out);
+        return -1;
+    }
     if (c->nan != NAN_REFUSE)
         out->facts.recipe.nan = (enum nan_policy)c->nan;
     if (recipe_needs_label(&out->facts.recipe))

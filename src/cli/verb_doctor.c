@@ -18,6 +18,7 @@
 #include "base/pool.h"
 #include "cli/config.h"
 #include "device/device.h"
+#include "net/selftest.h"
 
 /* The first bytes of a file of /proc or /sys, whose length is not known beforehand; "" if it cannot
  * be read. */
@@ -143,21 +144,38 @@ static void temporary_facts(struct js_out *o)
         js_out_text(o, "reason", e.text);
 }
 
-static void device_facts(struct js_out *o, const char *name, int threads)
+/* The device, to be closed, or why there is none, and NULL. */
+static struct device *device_facts(struct js_out *o, const struct device_options *wanted, struct error *e)
 {
-    struct device_options options = {.name = name, .threads = threads};
     struct device *dev;
-    struct error e = {0};
-    int found = device_open(&dev, &options, &e) == 0;
-    js_out_text(o, found ? "device" : "reason", found ? dev->describe : e.text);
-    if (found)
-        device_close(dev);
+    int found = device_open(&dev, wanted, e) == 0;
+    js_out_text(o, found ? "device" : "reason", found ? dev->describe : e->text);
+    return found ? dev : NULL;
 }
 
-/* The GPU, or why there is none to be used. */
 static void gpu_facts(struct js_out *o)
 {
-    device_facts(o, "cuda", 1);
+    struct error e = {0};
+    device_close(device_facts(o, &(struct device_options){.name = "cuda", .threads = 1}, &e));
+}
+
+/* *e: what the self-test found wrong. */
+static void used_facts(struct js_out *o, const struct config *c, struct error *e)
+{
+    struct device_options wanted = {.name = c->device, .precision = (enum precision)c->precision,
+                                    .threads = (int)c->threads};
+    struct selftest found;
+    char text[96];
+    js_out_int(o, "threads", c->threads ? c->threads : pool_usable_cores());
+    struct device *dev = device_facts(o, &wanted, e);
+    if (!c->selftest)
+        e->code = ERR_NONE;
+    else if (dev && selftest_run(&found, dev, e) == 0) {
+        snprintf(text, sizeof text, "passed: off by %.1e, gradients by %.1e (mean square)",
+                 found.values.mean_square, found.gradients.mean_square);
+        js_out_text(o, "selftest", text);
+    }
+    device_close(dev);
 }
 
 static void library_facts(struct js_out *o)
@@ -167,7 +185,7 @@ static void library_facts(struct js_out *o)
     js_out_text(o, "jansson", js_library_version());
 }
 
-static void all_facts(struct js_out *o, const struct config *c)
+static void all_facts(struct js_out *o, const struct config *c, struct error *e)
 {
     static const struct { const char *name; void (*facts)(struct js_out *o); } groups[] = {
         {"cpu", cpu_facts},         {"memory", memory_facts},       {"libraries", library_facts},
@@ -186,8 +204,7 @@ static void all_facts(struct js_out *o, const struct config *c)
         js_out_int(o, l.name, l.value);
     js_out_close(o, '}');
     js_out_open(o, "uses", '{');
-    js_out_int(o, "threads", c->threads ? c->threads : pool_usable_cores());
-    device_facts(o, c->device, (int)c->threads);
+    used_facts(o, c, e);
     js_out_close(o, '}');
     js_out_close(o, '}');
 }
@@ -224,22 +241,26 @@ static void print_facts(const struct js *facts)
     }
 }
 
-int verb_doctor(struct config *c)
+static int print_all(struct js_out *o, struct error *e)
 {
-    struct js_out o = {0};
     struct js *facts;
-    struct error e;
     char *text;
-    all_facts(&o, c);
-    if (c->json)
-        return console_json(&o);
-    if (js_out_take(&text, &o, &e) < 0)
-        return complain(&e);
-    int result = js_parse(&facts, text, strlen(text), &e);
+    if (js_out_take(&text, o, e) < 0)
+        return -1;
+    int result = js_parse(&facts, text, strlen(text), e);
     mem_free(text);
     if (result < 0)
-        return complain(&e);
+        return -1;
     print_facts(facts);
     js_free(facts);
     return 0;
+}
+
+int verb_doctor(struct config *c)
+{
+    struct js_out o = {0};
+    struct error e = {.code = ERR_NONE}, wrong = e;
+    all_facts(&o, c, &wrong);
+    int status = c->json ? console_json(&o) : print_all(&o, &e) < 0 ? complain(&e) : 0;
+    return status || !wrong.code ? status : complain(&wrong);
 }
