@@ -1,5 +1,5 @@
 #!/bin/bash
-# On a GPU: twenty trainings give one hash, a training killed again and again ends with the same weights, and
+# On a GPU: the self-test passes, twenty trainings give one hash, a training killed again and again ends with the same weights, and
 # in float32 the losses of fifty steps are those of the processor, and masks by the scans' own statistics, too.
 # usage: gpu.sh FALX        skipped where no GPU can be used
 set -u
@@ -22,6 +22,8 @@ for row in sqlite3.connect(sys.argv[1]).execute(
 }
 
 for precision in bf16 tf32 f32; do
+    "$falx" doctor --selftest --device cuda --precision $precision >facts || fail "self-test in $precision"
+    echo "$precision: self-test $(sed -n 's/.*selftest *//p' facts)"
     rm -rf run hashes
     for i in $(seq 20); do
         rm -rf run
