@@ -88,8 +88,9 @@ static void check_shake(int c, int bf16)
     MAP(shake, "drop, fresh", count / 4, (VIEW, SHAKE, k.drop = k.fresh = 1), difference(&out));
     MAP(activity, more, n, (VIEW, k.out = F(means), k.c = c), difference(&means));
     upload(&means);
-    MAP(peak, more, 64, (k.from = F(means), k.to = F(parts), k.count = n, k.parts = 64), difference(&parts));
-    MAP(peak, "last", 1, (k.from = F(parts), k.to = F(parts) + 64, k.count = 64, k.parts = 1),
+    MAP(peak, more, 64, (k.from = F(means), k.to = F(parts), k.count = n, k.parts = 64,
+        k.sign = -1), difference(&parts));
+    MAP(peak, "last", 1, (k.from = F(parts), k.to = F(parts) + 64, k.count = 64, k.parts = 1, k.sign = 1),
         difference(&parts));
     MAP(keep_low, more, count, (VIEW, k.out = F(out), k.activity = F(means), k.peak = F(parts) + 64, k.c = c,
         k.share = 0.8f), difference(&out));

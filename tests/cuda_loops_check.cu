@@ -194,6 +194,25 @@ static void check_classes(int classes)
         drop(all[i]);
 }
 
+/* The signed distances of a label of thin stripes and large blocks. */
+static void check_sides(void)
+{
+    enum { D = 20, H = 33, W = 45, N = D * H * W };
+    struct both label = bytes_below(N, 2), a = floats(N, 0, 1), b = floats(N, 0, 1), most = floats(2, 1, 2);
+    for (int i = 0; i < N; i++)
+        ((uint8_t *)label.at[0])[i] = i / W % H < 9 ? i % W % 5 == 2 : i / W / H > 6 && i % W < 20;
+    upload(&label);
+    MAP(side_steps, "", D * H, (k.label = (uint8_t *)label.at[side], k.out = F(a), k.n = W, k.of = 1),
+        difference(&a));
+    MAP(side_nearest, "second axis", N, (k.from = F(a), k.to = F(b), k.most_outside = F(most),
+        k.most_inside = F(most), k.apart = W, k.n = H), difference(&b));
+    MAP(side_nearest, "first axis", N, (k.from = F(b), k.to = F(a), k.most_outside = F(most),
+        k.most_inside = F(most), k.apart = W * H, k.n = D), difference(&a));
+    MAP(side_map, "", N, (k.square = F(a), k.out = F(b), k.most_outside = F(most), k.most_inside = F(most) + 1,
+        k.c = 1), difference(&b));
+    drop(&label), drop(&a), drop(&b), drop(&most);
+}
+
 static void check_twin(int classes)
 {
     int64_t n = voxels, count = n * (classes - 1);
@@ -633,6 +652,7 @@ int main(int argc, char **argv)
     check_square_sum();
     for (int classes = 2; classes <= 14; classes += classes == 2 ? 1 : classes == 3 ? 2 : 9)
         check_classes(classes), check_twin(classes);
+    check_sides();
     check_branches(2), check_branches(3), check_branches(14);
     for (int how = K_NEAREST; how <= K_CENTRED; how++)
         check_resize(how, 40, 1), check_resize(how, 2, 3);

@@ -35,10 +35,32 @@ static int is_face(const uint8_t *label, int i)
     return 0;
 }
 
-static void check_maps(struct sdf *s, const uint8_t *label, int classes)
+/* map (voxels, classes - 1) of a label, by way of the device. */
+static void make_maps(float *map, const int dims[3], const uint8_t *label, int classes)
 {
+    struct tensor in = {NULL, VALUE_U8, 1, dims[0], dims[1], dims[2], 1}, out = in;
+    size_t voxels = (size_t)tensor_voxels(&in), floats = voxels * (size_t)(classes - 1);
+    struct sdf *s;
+    struct error e;
+    out.type = VALUE_F32;
+    out.c = classes - 1;
+    in.data = dev->ops->alloc(dev, voxels);
+    out.data = dev->ops->alloc(dev, floats * sizeof *map);
+    assert_ok(sdf_new(&s, dev, dims, &e), e);
+    dev->ops->upload(dev, in.data, label, voxels);
+    sdf_maps(&out, s, &in);
+    dev->ops->download(dev, map, out.data, floats * sizeof *map);
+    assert_ok(device_check(dev, &e), e);
+    sdf_free(s);
+    dev->ops->free(dev, in.data);
+    dev->ops->free(dev, out.data);
+}
+
+static void check_maps(const uint8_t *label, int classes)
+{
+    static const int dims[3] = {D, H, W};
     static float map[VOXELS * 4];
-    sdf_maps(map, s, label, classes);
+    make_maps(map, dims, label, classes);
     for (int c = 1; c < classes; c++) {
         double out[VOXELS], in[VOXELS], far = 0, deep = 0;
         for (int i = 0; i < VOXELS; i++) {
@@ -57,12 +79,8 @@ static void check_maps(struct sdf *s, const uint8_t *label, int classes)
 
 static void test_maps(void **state)
 {
-    const int dims[3] = {D, H, W};
     uint8_t label[VOXELS];
-    struct sdf *s;
-    struct error e;
     (void)state;
-    assert_ok(sdf_new(&s, dims, NULL, &e), e);
     for (int kind = 0; kind < 7; kind++) {
         for (int i = 0; i < VOXELS; i++) {
             int z = i / W / H, y = i / W % H, x = i % W;
@@ -72,10 +90,9 @@ static void test_maps(void **state)
                          noise};
             label[i] = (uint8_t)at[kind];
         }
-        check_maps(s, label, 2);
-        check_maps(s, label, 4);
+        check_maps(label, 2);
+        check_maps(label, 4);
     }
-    sdf_free(s);
 }
 
 /* A cube of 5 voxels: -1 in the middle, 0 on its faces, 1 at the far corner. */
@@ -84,20 +101,16 @@ static void test_cube(void **state)
     const int dims[3] = {16, 16, 16};
     static uint8_t label[4096];
     static float map[4096];
-    struct sdf *s;
-    struct error e;
     (void)state;
-    assert_ok(sdf_new(&s, dims, dev->pool, &e), e);
     for (int i = 0; i < 4096; i++) {
         int z = i / 256, y = i / 16 % 16, x = i % 16;
         label[i] = z >= 3 && z < 8 && y >= 3 && y < 8 && x >= 3 && x < 8;
     }
-    sdf_maps(map, s, label, 2);
+    make_maps(map, dims, label, 2);
     assert_true(map[(5 * 16 + 5) * 16 + 5] == -1);
     assert_true(map[(3 * 16 + 5) * 16 + 5] == 0);
     assert_true(fabsf(map[(4 * 16 + 5) * 16 + 5] + 2.0f / 3) < 1e-6f);
     assert_true(map[4095] == 1);
-    sdf_free(s);
 }
 
 /* ---- losses ------------------------------------------------------------------------------------ */

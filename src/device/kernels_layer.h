@@ -273,18 +273,19 @@ KERNEL void k_activity_range(const struct k_activity *k, int64_t i0, int64_t i1)
     }
 }
 
-/* to[i] = the largest of from[i], from[i + parts], ...; parts <= count. An index is one of the parts. */
+/* to[i] = the largest of sign * from[i], from[i + parts], ...; parts <= count. An index is a part. */
 struct k_peak {
     const float *from;
     float *to;
     int64_t count, parts;
+    float sign;
 };
 KERNEL void k_peak_range(const struct k_peak *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        float top = k->from[i];
+        float top = k->sign * k->from[i];
         for (int64_t j = i + k->parts; j < k->count; j += k->parts)
-            top = k_max(k->from[j], top);
+            top = k_max(k->sign * k->from[j], top);
         k->to[i] = top;
     }
 }

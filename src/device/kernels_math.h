@@ -160,6 +160,11 @@ KERNEL float k_max(float a, float b)
     return a > b ? a : b;
 }
 
+KERNEL float k_min(float a, float b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- functions ------------------------------------------------------------------------------- */
 
 /* e^x. 0 below -87 (no denormals), infinite above 88, NaN for NaN. x = n ln2 + r, |r| <= ln2/2. */

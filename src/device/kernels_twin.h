@@ -118,6 +118,94 @@ KERNEL void k_distance_grad_range(const struct k_distance_grad *k, int64_t i0, i
     }
 }
 
+/* ---- signed distances of labels ----------------------------------------------------------------
+ *
+ * Every voxel is on one of two sides, of the class or not. What is kept of it is the square of its distance
+ * to the nearest one of the other side, negative inside; asked by a voxel of the other side, it is 0 steps
+ * away. So three passes along the axes do for both at once. Squares are whole and below 2^24: floats are exact.
+ */
+#define K_NO_SIDE 4096.0f /* steps to the other side where there is none; longer than any patch */
+
+/* Along the last axis, in two sweeps of a row. An index is a row of n voxels. */
+struct k_side_steps {
+    const uint8_t *label;
+    float *out;
+    int n, of;
+};
+KERNEL void k_side_steps_range(const struct k_side_steps *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        const uint8_t *label = k->label + i * k->n;
+        float *out = k->out + i * k->n, steps = K_NO_SIDE;
+        for (int x = 0; x < k->n; x++) {
+            int change = x > 0 && (label[x] == k->of) != (label[x - 1] == k->of);
+            out[x] = steps = change ? 1.0f : k_min(steps + 1.0f, K_NO_SIDE);
+        }
+        steps = K_NO_SIDE;
+        for (int x = k->n - 1; x >= 0; x--) {
+            int inside = label[x] == k->of, change = x < k->n - 1 && inside != (label[x + 1] == k->of);
+            steps = change ? 1.0f : k_min(steps + 1.0f, K_NO_SIDE);
+            float nearest = k_min(steps, out[x]);
+            out[x] = inside ? -nearest * nearest : nearest * nearest;
+        }
+    }
+}
+
+/* Along another axis, of n voxels so many apart: outwards, until nothing nearer is possible. Nothing is done
+ * where one of the sides is empty. */
+struct k_side_nearest {
+    const float *from, *most_outside, *most_inside;
+    float *to;
+    int64_t apart;
+    int n;
+};
+KERNEL void k_side_nearest_range(const struct k_side_nearest *k, int64_t i0, int64_t i1)
+{
+    float best[1][K_LANES], sign[K_LANES], x[1][K_LANES];
+    int64_t n;
+    if (*k->most_outside <= 0 || *k->most_inside <= 0)
+        return;
+    for (int64_t i = i0; i < i1; i += n) { /* a chunk is at one place of the axis */
+        const int64_t left = k->apart - i % k->apart, rest = i1 - i < left ? i1 - i : left;
+        const int before = (int)(i / k->apart % k->n), after = k->n - 1 - before;
+        n = rest < K_LANES ? rest : K_LANES;
+        k_load(best, k->from + i, 1, 1, n); /* zeros in lanes not in use: nothing is nearer */
+        EACH_LANE(j) sign[j] = best[0][j] < 0 ? -1.0f : 1.0f;
+        EACH_LANE(j) best[0][j] *= sign[j];
+        for (int t = 1; t <= before || t <= after; t++) {
+            const float square = (float)(t * t);
+            int open = 0;
+            EACH_LANE(j) open |= square < best[0][j];
+            if (!open)
+                break;
+            for (int side = 0; side < 2; side++) {
+                if (t > (side ? after : before))
+                    continue;
+                k_load(x, k->from + i + (side ? t : -t) * k->apart, 1, 1, n);
+                EACH_LANE(j) best[0][j] = k_min(best[0][j], k_max(sign[j] * x[0][j], 0.0f) + square);
+            }
+        }
+        for (int64_t j = 0; j < n; j++)
+            k->to[i + j] = sign[j] * best[0][j];
+    }
+}
+
+/* The map of a class, number `of` of c in a voxel, from squares: each side by its own largest; 0 on the
+ * outermost voxels inside, and all over if one side is empty. */
+struct k_side_map {
+    const float *square, *most_outside, *most_inside;
+    float *out;
+    int c;
+};
+KERNEL void k_side_map_range(const struct k_side_map *k, int64_t i0, int64_t i1)
+{
+    const float far = *k->most_outside, deep = *k->most_inside;
+    for (int64_t i = i0; i < i1; i++) {
+        float x = far > 0 && deep > 0 ? k->square[i] : 0.0f;
+        k->out[i * k->c] = x > 0 ? sqrtf(x) / sqrtf(far) : x < -1 ? -(sqrtf(-x) / sqrtf(deep)) : 0.0f;
+    }
+}
+
 /* ---- two heads that agree -------------------------------------------------------------------- */
 
 #define K_STEEP 1500.0f /* of the smooth step, as published */
@@ -186,7 +274,7 @@ KERNEL void k_dual_grad_range(const struct k_dual_grad *k, int64_t i0, int64_t i
 }
 
 #define KERNELS_TWIN(X) X(widen) X(narrow) X(softmax_grad) X(tanh_map) X(tanh_grad) X(distance_grad) \
-    X(dual_grad)
+    X(side_steps) X(side_nearest) X(side_map) X(dual_grad)
 #define REDUCES_TWIN(X) X(distance) X(dual)
 
 #endif

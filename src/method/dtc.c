@@ -35,6 +35,5 @@ const struct method method_dtc = {
     .check = semi_check,
     .state_bytes = sizeof(struct twin),
     .done = dtc_done,
-    .phases = {{.name = "train", .share = 1.0, .batch = {.host_labels = 1}, .begin = begin,
-                .turns = {{gradients, "student"}}}},
+    .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}}}},
 };

@@ -95,14 +95,12 @@ void semi_after(struct trainer *t);
  *
  *     label loss + share * mean (tanh(distance) - sdf(label))^2
  *
- * gradients = twin_student, what the method asks of raw, draw and semi's logits, twin_learn. Phases ask for
- * host_labels. */
+ * gradients = twin_student, what the method asks of raw, draw and semi's logits, twin_learn. */
 struct twin {
     struct semi semi;
     double share;             /* of the distances in the loss of labels */
     struct sdf *maps;
-    float *host;              /* (L, d, h, w, classes - 1) their distances ... */
-    struct tensor target;     /* ... on the device */
+    struct tensor target;     /* (L, d, h, w, classes - 1) distances of the labels */
     struct tensor raw, draw;  /* output "distance" of the student, between twin_student and twin_learn */
     double apart;             /* the mean above */
 };

@@ -59,6 +59,6 @@ const struct method method_sassnet = {
     .check = semi_check,
     .state_bytes = sizeof(struct sassnet),
     .done = sassnet_done,
-    .phases = {{.name = "train", .share = 1.0, .batch = {.host_labels = 1}, .begin = begin,
+    .phases = {{.name = "train", .share = 1.0, .begin = begin,
                 .turns = {{student_turn, "student"}, {critic_turn, "critic"}}}},
 };

@@ -117,6 +117,6 @@ const struct method method_simcvd = {
     .check = semi_check,
     .state_bytes = sizeof(struct simcvd),
     .done = simcvd_done,
-    .phases = {{.name = "train", .share = 1.0, .batch = {.host_labels = 1}, .begin = begin,
+    .phases = {{.name = "train", .share = 1.0, .begin = begin,
                 .turns = {{gradients, "student"}}, .after = semi_after}},
 };

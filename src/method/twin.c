@@ -1,8 +1,8 @@
 /* twin.c - what methods share whose networks have a second head for signed distances: the maps of the labels,
  * and their part of the loss. See parts.h.
  *
- *     label (host) --sdf.h--> target --> device     made while the device runs the student
- *     student --> logits, distance                  label loss on the first, distances on the second
+ *     label --sdf.h--> target
+ *     student --> logits, distance       label loss on the first, distances on the second
  */
 #include <string.h>
 
@@ -18,15 +18,13 @@ int twin_begin(struct trainer *t, struct twin *w, const struct semi_shape *shape
     w->target = part_like(&t->image, t->n_labeled, t->store->n_classes - 1, VALUE_F32);
     if (semi_begin(t, &w->semi, &own, e) < 0 || part_alloc(t, &w->target, e) < 0)
         return -1;
-    w->host = mem_alloc(e, (size_t)tensor_count(&w->target), sizeof *w->host);
-    return w->host ? sdf_new(&w->maps, dims, t->dev->pool, e) : -1;
+    return sdf_new(&w->maps, t->dev, dims, e);
 }
 
 void twin_done(struct trainer *t, struct twin *w)
 {
     semi_done(&w->semi);
     sdf_free(w->maps);
-    mem_free(w->host);
     part_free(t, &w->target);
     memset(w, 0, sizeof *w);
 }
@@ -35,14 +33,10 @@ void twin_student(struct trainer *t, struct twin *w)
 {
     struct net *net = trainer_find(t, "student")->net;
     const struct tensor *target = &w->target;
-    size_t voxels = (size_t)(tensor_voxels(target) / target->n), count = (size_t)tensor_count(target);
     semi_student(t, &w->semi, &t->image);
     w->raw = net_value(net, "distance");
     w->draw = net_grad(net, "distance");
-    for (size_t i = 0; i < (size_t)target->n; i++)
-        sdf_maps(w->host + i * voxels * (size_t)target->c, w->maps, t->label_host + i * voxels,
-                 target->c + 1);
-    t->dev->ops->upload(t->dev, target->data, w->host, count * sizeof *w->host);
+    sdf_maps(target, w->maps, &t->label);
     struct tensor raw = tensor_items(&w->raw, 0, target->n), draw = tensor_items(&w->draw, 0, target->n);
     ask_distance(w->semi.scratch, &raw, target, w->share, &draw, &w->apart);
 }

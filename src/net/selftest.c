@@ -185,9 +185,10 @@ static int judge(const char *what, const struct selftest_error *found, const str
 
 int selftest_run(struct selftest *out, struct device *dev, struct error *e)
 {
-    /* Healthy devices show 2e-13, 2e-6; 1e-9, 2e-4 in float32 and 1e-5, 0.02; 4e-4, 0.1 in bf16. */
+    /* Healthy ones, an EPYC and an H200, show 2e-13 and 6e-7 (mean square) in float32, 2e-7 and 4e-5 in tf32,
+     * 1e-5 and 4e-4 in bf16. */
     static const struct selftest most[] = {
-        [PRECISION_F32] = {{1e-11, 1e-4}, {1e-6, 1e-2}},
+        [PRECISION_F32] = {{1e-11, 1e-4}, {1e-5, 0.1}},
         [PRECISION_TF32] = {{1e-5, 0.02}, {1e-3, 0.2}},
         [PRECISION_BF16] = {{1e-4, 0.2}, {1e-2, 1}}};
     struct device_options plain = {.name = "cpu", .precision = PRECISION_F32, .level = "base",

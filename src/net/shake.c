@@ -9,17 +9,16 @@
  */
 #include "base/rng.h"
 #include "device/kernels.h"
+#include "device/peak.h"
 #include "net/net_int.h"
 
 /* As published. */
 static const float NOISE_RANGE = 0.3f, DROP_SHARE = 0.3f, PEAKS_FROM = 0.7f, PEAKS_TO = 0.9f;
 
-enum { PARTS = 256 }; /* of an item, whose largest means are found side by side */
-
-/* Floats of one item that NET_PEAKS keeps: means, the largest of parts, the largest. */
+/* Floats of one item that NET_PEAKS keeps: means, and on the way to their largest, which is the last. */
 static int64_t kept_floats(int64_t voxels)
 {
-    return voxels + PARTS + 1;
+    return voxels + peak_floats(voxels);
 }
 
 size_t shake_bytes(const struct net *n, int layer)
@@ -58,7 +57,7 @@ static void shake_item(struct net *n, int layer, int item, const struct k_view *
     if (n->pass.mode == NET_TRAIN && l->by == NET_PEAKS) {
         const float *kept = n->run[layer].kept + item * kept_floats(voxels);
         RUN(n->dev, keep_low, count, .a = *a, .out = to, .out_bf16 = out->type == VALUE_BF16, .fresh = !add,
-            .activity = kept, .peak = kept + voxels + PARTS, .c = out->c, .share = peaks_share(n, layer));
+            .activity = kept, .peak = kept + kept_floats(voxels) - 1, .c = out->c, .share = peaks_share(n, layer));
         return;
     }
     int drop = l->by == NET_DROP && n->pass.mode == NET_TRAIN;
@@ -72,11 +71,9 @@ static void shake_item(struct net *n, int layer, int item, const struct k_view *
 /* The means of one item and the largest of them. */
 static void find_peak(struct net *n, int layer, int item, const struct k_view *a, int64_t voxels, int c)
 {
-    float *means = n->run[layer].kept + item * kept_floats(voxels), *parts = means + voxels;
-    int64_t some = voxels < PARTS ? voxels : PARTS;
+    float *means = n->run[layer].kept + item * kept_floats(voxels);
     RUN(n->dev, activity, voxels, .a = *a, .out = means, .c = c);
-    RUN(n->dev, peak, some, .from = means, .to = parts, .count = voxels, .parts = some);
-    RUN(n->dev, peak, 1, .from = parts, .to = parts + PARTS, .count = some, .parts = 1);
+    peak_find(n->dev, means, voxels, 1, means + voxels);
 }
 
 void shake_forward(struct net *n, int layer, const struct conv_source *in)

@@ -1,84 +1,71 @@
-/* sdf.c - see sdf.h. Two exact distance transforms (score/distance.h) a class; the sides are scaled one by
- * one, as Xue et al. (AAAI 2020) and Luo et al. (AAAI 2021) published it.
+/* sdf.c - see sdf.h. Exact distances along one axis after the other (kernels_twin.h); the sides are scaled one
+ * by one, as Xue et al. (AAAI 2020) and Luo et al. (AAAI 2021) published it.
  */
+#include <string.h>
+
 #include "train/sdf.h"
 
-#include "score/distance.h"
+#include "device/kernels.h"
+#include "device/peak.h"
 
 struct sdf {
-    struct distance *distance;
-    size_t voxels;
-    uint8_t *mark;          /* 1: to be near to */
-    float *outside, *inside;/* distance to the object; to the rest */
+    struct device *dev;
+    int dims[3];
+    float *square[2];          /* of distances: of the pass before, of this one */
+    float *outside, *inside;   /* on the way to the largest of either side */
 };
 
-int sdf_new(struct sdf **out, const int dims[3], struct pool *pool, struct error *e)
+int sdf_new(struct sdf **out, struct device *dev, const int dims[3], struct error *e)
 {
-    const int64_t extent[3] = {dims[2], dims[1], dims[0]}; /* first axis fastest, there */
-    const double spacing[3] = {1, 1, 1};
-    struct sdf *s = mem_alloc(e, 1, sizeof *s);
-    *out = NULL;
+    int64_t voxels = (int64_t)dims[0] * dims[1] * dims[2], work = peak_floats(voxels);
+    struct sdf *s = *out = mem_alloc(e, 1, sizeof *s);
     if (!s)
         return -1;
-    s->voxels = (size_t)dims[0] * (size_t)dims[1] * (size_t)dims[2];
-    if (!(s->mark = mem_alloc(e, s->voxels, 1)) ||
-        !(s->outside = mem_alloc(e, s->voxels, sizeof *s->outside)) ||
-        !(s->inside = mem_alloc(e, s->voxels, sizeof *s->inside)) ||
-        distance_new(&s->distance, extent, spacing, pool, e) < 0) {
-        sdf_free(s);
-        return -1;
+    for (int a = 0; a < 3; a++)
+        CHECK(dims[a] < (int)K_NO_SIDE);
+    s->dev = dev;
+    memcpy(s->dims, dims, sizeof s->dims);
+    s->square[0] = dev->ops->alloc(dev, (size_t)(2 * (voxels + work)) * sizeof(float));
+    if (device_check(dev, e) == 0) {
+        s->square[1] = s->square[0] + voxels;
+        s->outside = s->square[1] + voxels;
+        s->inside = s->outside + work;
+        return 0;
     }
-    *out = s;
-    return 0;
+    sdf_free(s);
+    *out = NULL;
+    return -1;
 }
 
 void sdf_free(struct sdf *s)
 {
-    if (!s)
-        return;
-    distance_free(s->distance);
-    mem_free(s->mark);
-    mem_free(s->outside);
-    mem_free(s->inside);
+    if (s)
+        s->dev->ops->free(s->dev, s->square[0]);
     mem_free(s);
 }
 
-static size_t mark(struct sdf *s, const uint8_t *label, int of, int inverse)
+/* Map `of` - 1 of the c maps at out. */
+static void one_class(float *out, struct sdf *s, const uint8_t *label, int of, int c)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < s->voxels; i++)
-        count += s->mark[i] = (uint8_t)((label[i] == of) ^ inverse);
-    return count;
+    const int *n = s->dims;
+    int64_t voxels = (int64_t)n[0] * n[1] * n[2];
+    float *a = s->square[0], *b = s->square[1];
+    RUN(s->dev, side_steps, (int64_t)n[0] * n[1], .label = label, .out = a, .n = n[2], .of = of);
+    const float *far = peak_find(s->dev, a, voxels, 1, s->outside);
+    const float *deep = peak_find(s->dev, a, voxels, -1, s->inside);
+    RUN(s->dev, side_nearest, voxels, .from = a, .to = b, .most_outside = far, .most_inside = deep,
+        .apart = n[2], .n = n[1]);
+    RUN(s->dev, side_nearest, voxels, .from = b, .to = a, .most_outside = far, .most_inside = deep,
+        .apart = (int64_t)n[1] * n[2], .n = n[0]);
+    peak_find(s->dev, a, voxels, 1, s->outside);
+    peak_find(s->dev, a, voxels, -1, s->inside);
+    RUN(s->dev, side_map, voxels, .square = a, .out = out + of - 1, .most_outside = far, .most_inside = deep,
+        .c = c);
 }
 
-static float largest(const float *x, size_t n)
+void sdf_maps(const struct tensor *out, struct sdf *s, const struct tensor *label)
 {
-    float top = 0;
-    for (size_t i = 0; i < n; i++)
-        top = x[i] > top ? x[i] : top;
-    return top;
-}
-
-static void one_class(float *out, struct sdf *s, const uint8_t *label, int of, int stride)
-{
-    size_t inside = mark(s, label, of, 0);
-    if (inside == 0 || inside == s->voxels) {
-        for (size_t i = 0; i < s->voxels; i++)
-            out[i * (size_t)stride] = 0;
-        return;
-    }
-    distance_map(s->outside, s->distance, s->mark);
-    mark(s, label, of, 1);
-    distance_map(s->inside, s->distance, s->mark);
-    float far = largest(s->outside, s->voxels), deep = largest(s->inside, s->voxels);
-    for (size_t i = 0; i < s->voxels; i++) { /* one step inside is a face shared with the rest */
-        float depth = s->inside[i] > 1 ? s->inside[i] / deep : 0.0f;
-        out[i * (size_t)stride] = s->outside[i] / far - depth;
-    }
-}
-
-void sdf_maps(float *out, struct sdf *s, const uint8_t *label, int classes)
-{
-    for (int c = 1; c < classes; c++)
-        one_class(out + c - 1, s, label, c, classes - 1);
+    for (int i = 0; i < out->n; i++)
+        for (int of = 1; of <= out->c; of++)
+            one_class(tensor_items(out, i, 1).data, s, tensor_items(label, i, 1).data, of, out->c);
 }

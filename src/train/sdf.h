@@ -10,14 +10,13 @@
 #ifndef FALX_SDF_H
 #define FALX_SDF_H
 
-#include "base/base.h"
-#include "base/pool.h"
+#include "device/device.h"
 
-struct sdf; /* working memory for patches of one extent: 11 bytes a voxel */
-int sdf_new(struct sdf **out, const int dims[3], struct pool *pool, struct error *e);
+struct sdf; /* working memory of the device for patches of one extent: 8 bytes a voxel */
+int sdf_new(struct sdf **out, struct device *dev, const int dims[3], struct error *e);
 void sdf_free(struct sdf *s); /* NULL is fine */
 
-/* out (d, h, w, classes - 1), host memory, from label (d, h, w). The same bits for any number of threads. */
-void sdf_maps(float *out, struct sdf *s, const uint8_t *label, int classes);
+/* out (n, d, h, w, classes - 1) from label (n, d, h, w, 1), both of the device. */
+void sdf_maps(const struct tensor *out, struct sdf *s, const struct tensor *label);
 
 #endif
