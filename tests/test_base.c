@@ -63,6 +63,23 @@ static void distance_finds_near_words(void **state)
     assert_int_equal(text_distance("kitten", "sitting"), 3);
 }
 
+static void lists_are_walked_word_by_word(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"ab", "", "long", ""}, *const kept[] = {"ab", "", "lon", ""};
+    const char *at = "ab,,long,";
+    char word[4];
+    for (int i = 0; i < 4; i++) {
+        assert_non_null(at);
+        assert_int_equal(text_next(word, sizeof word, &at), strlen(words[i]));
+        assert_string_equal(word, kept[i]);
+    }
+    assert_null(at);
+    at = "";
+    assert_int_equal(text_next(word, sizeof word, &at), 0);
+    assert_null(at);
+}
+
 static void sizes_and_memory_are_checked(void **state)
 {
     (void)state;
@@ -250,6 +267,7 @@ int main(void)
         cmocka_unit_test(valid_utf8_is_kept),
         cmocka_unit_test(numbers_are_strict),
         cmocka_unit_test(distance_finds_near_words),
+        cmocka_unit_test(lists_are_walked_word_by_word),
         cmocka_unit_test(sizes_and_memory_are_checked),
         cmocka_unit_test(philox_matches_the_published_vectors),
         cmocka_unit_test(random_numbers_are_even),

@@ -126,6 +126,9 @@ int text_ends_with_nocase(const char *text, const char *tail); /* ASCII letters 
 int text_starts_with(const char *text, const char *head);
 /* Word `number` of "a|b|c" to out[cap], or the number if there are fewer. Returns out. */
 char *text_choice(char *out, size_t cap, const char *choices, int number);
+/* The word of a list with commas that begins at *at to out[cap], cut if too long; *at moves to the next word,
+ * or to NULL. Returns the bytes of the whole word: "a,,b" are three words, "" is one. */
+size_t text_next(char *out, size_t cap, const char **at);
 /* Distance in edits between two words, for "did you mean"; at most 64 characters are looked at. */
 int text_distance(const char *a, const char *b);
 /* The last component of a path (borrowed), and the path without it ("." if there is none). */

@@ -82,6 +82,14 @@ char *text_choice(char *out, size_t cap, const char *choices, int number)
     return out;
 }
 
+size_t text_next(char *out, size_t cap, const char **at)
+{
+    size_t n = strcspn(*at, ",");
+    snprintf(out, cap, "%.*s", (int)n, *at);
+    *at = (*at)[n] ? *at + n + 1 : NULL;
+    return n;
+}
+
 int text_distance(const char *a, const char *b)
 {
     int row[65], n = (int)strnlen(a, 64), m = (int)strnlen(b, 64);

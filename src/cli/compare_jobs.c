@@ -255,15 +255,14 @@ static int finish(struct queue *q, struct job *j, int status, struct error *e)
 
 static int read_devices(struct queue *q, struct error *e)
 {
+    const size_t cap = sizeof q->devices[0];
     for (const char *at = q->p->c->device; at;) {
-        size_t n = strcspn(at, ",");
-        if (n == 0 || n >= sizeof q->devices[0] || q->n_devices == MAX_DEVICES) {
+        size_t n = q->n_devices < MAX_DEVICES ? text_next(q->devices[q->n_devices++], cap, &at) : 0;
+        if (n == 0 || n >= cap) {
             fail(e, ERR_CONFIG, "C02", "\"%.60s\", allowed up to %d devices with commas", q->p->c->device,
                  MAX_DEVICES);
             return fail_in(e, "--device");
         }
-        snprintf(q->devices[q->n_devices++], sizeof q->devices[0], "%.*s", (int)n, at);
-        at = at[n] ? at + n + 1 : NULL;
     }
     return 0;
 }

@@ -3,6 +3,7 @@
  * A machine that did a part of the plan has left DIR/runs/CELL/result.json and masks/. They are copied, masks
  * first, so that a run is finished here when everything of it is here. What is finished here already stays.
  */
+#include <limits.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -79,29 +80,21 @@ static int merge_folder(int *n, const struct plan *p, const char *folder, struct
     return 0;
 }
 
-/* The next folder of the list; moves *at on, NULL at the end. */
-static char *next_folder(const char **at, struct error *e)
-{
-    size_t length = strcspn(*at, ",");
-    char *folder = mem_format(e, "%.*s", (int)length, *at);
-    *at = (*at)[length] ? *at + length + 1 : NULL;
-    if (!folder || io_is_folder(folder))
-        return folder;
-    fail(e, ERR_CONFIG, "C02", "\"%.200s\" is no folder", folder);
-    fail_in(e, "--merge");
-    mem_free(folder);
-    return NULL;
-}
-
 int compare_merge(int *n, const struct plan *p, struct error *e)
 {
-    int result = 0;
+    char folder[PATH_MAX];
     *n = 0;
-    for (int copying = 0; copying < 2; copying++) /* all are looked at before any is taken from */
-        for (const char *at = p->c->merge; at && result == 0;) {
-            char *folder = next_folder(&at, e);
-            result = !folder ? -1 : copying ? merge_folder(n, p, folder, e) : 0;
-            mem_free(folder);
+    for (const char *at = p->c->merge; at;) { /* all are looked at before any is taken from */
+        text_next(folder, sizeof folder, &at);
+        if (!io_is_folder(folder)) {
+            fail(e, ERR_CONFIG, "C02", "\"%.200s\" is no folder", folder);
+            return fail_in(e, "--merge");
         }
-    return result;
+    }
+    for (const char *at = p->c->merge; at;) {
+        text_next(folder, sizeof folder, &at);
+        if (merge_folder(n, p, folder, e) < 0)
+            return -1;
+    }
+    return 0;
 }

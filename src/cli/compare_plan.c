@@ -42,27 +42,22 @@ enum { N_ABLATIONS = sizeof ablations / sizeof *ablations };
 
 /* ---- lists with commas ----------------------------------------------------------------------------- */
 
-/* The first n bytes of a list into out[cap]; moves *at on, NULL at the end. -1: none, or too many. */
-static int take(char *out, size_t cap, const char **at, size_t n)
-{
-    int bad = n == 0 || n >= cap;
-    snprintf(out, cap, "%.*s", (int)(n < cap ? n : 0), *at);
-    *at = (*at)[n] ? *at + n + 1 : NULL;
-    return bad ? -1 : 0;
-}
-
+/* The next word of a list; -1: nothing there, or too long. */
 static int next_word(char *out, size_t cap, const char **at)
 {
-    return take(out, cap, at, strcspn(*at, ","));
+    size_t n = text_next(out, cap, at);
+    return n == 0 || n >= cap ? -1 : 0;
 }
 
 /* No name begins with a digit: a comma before one belongs to a value, as in "aua:patch=96,96,48,mt". */
 static int next_spec(char *out, size_t cap, const char **at)
 {
-    size_t n = strcspn(*at, ",");
-    while ((*at)[n] && strchr("0123456789", (*at)[n + 1]) && (*at)[n + 1])
-        n += 1 + strcspn(*at + n + 1, ",");
-    return take(out, cap, at, n);
+    const char *spec = *at;
+    size_t n = text_next(out, cap, at);
+    while (*at && **at >= '0' && **at <= '9')
+        n += 1 + text_next(out, cap, at);
+    snprintf(out, cap, "%.*s", (int)n, spec);
+    return n == 0 || n >= cap ? -1 : 0;
 }
 
 static int wrong(const char *option, const char *text, const char *allowed, struct error *e)

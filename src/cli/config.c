@@ -115,11 +115,11 @@ static int set_real(double *out, const struct option_row *o, const char *text, s
     return 0;
 }
 
-/* The n bytes at text without the blanks around them, cut to fit word[cap]. */
-static void trimmed(char *word, size_t cap, const char *text, size_t n)
+/* The text without the blanks around it, cut to fit word[cap]. */
+static void trimmed(char *word, size_t cap, const char *text)
 {
-    for (; n && strchr(" \t", *text); n--)
-        text++;
+    text += strspn(text, " \t");
+    size_t n = strlen(text);
     while (n && strchr(" \t", text[n - 1]))
         n--;
     snprintf(word, cap, "%.*s", (int)(n < cap ? n : cap), text);
@@ -131,13 +131,12 @@ static int set_int3(int64_t out[3], const struct option_row *o, const char *text
     int64_t v[3] = {0, 0, 0};
     int n = 0, is_auto = o->traits & OPTION_AUTO && strcmp(text, "auto") == 0;
     for (const char *at = is_auto ? NULL : text; at; n++) {
-        char word[32];
-        size_t length = strcspn(at, ",");
-        trimmed(word, sizeof word, at, length);
+        char part[PATH_MAX], word[32];
+        text_next(part, sizeof part, &at);
+        trimmed(word, sizeof word, part);
         const char *fault = n < 3 ? int_fault(&v[n], o, word) : number_fault(text);
         if (fault)
             return refuse(o, text, fault, e);
-        at = at[length] ? at + length + 1 : NULL;
     }
     if (n == 2)
         return refuse(o, text, number_fault(text), e);

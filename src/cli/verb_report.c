@@ -5,6 +5,7 @@
  * Everything is read, and every file to write looked at, before anything is written. What is read stays as it
  * is, also with --force. With scores, their table is printed, too.
  */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -49,15 +50,11 @@ static int is_file_of(const char *path, const char *folder, const char *name)
 /* Is it one of the files with commas between? */
 static int is_listed(const char *path, const char *list)
 {
-    int found = 0;
-    for (const char *at = list; at && !found;) {
-        size_t length = strcspn(at, ",");
-        char *file = mem_format(NULL, "%.*s", (int)length, at);
-        found = file && io_is_same(path, file);
-        mem_free(file);
-        at = at[length] ? at + length + 1 : NULL;
-    }
-    return found;
+    char file[PATH_MAX];
+    for (const char *at = list; at;)
+        if (text_next(file, sizeof file, &at) && io_is_same(path, file))
+            return 1;
+    return 0;
 }
 
 /* A page (.html) or chart (.svg) may lie in a run's folder, but must not be taken for a file of the run. */
@@ -123,22 +120,18 @@ static int read_runs(struct reporting *t, const struct config *c, struct error *
 /* `list` names one file of scores a run, in their order, with commas between. */
 static int read_scores(struct reporting *t, const char *list, struct error *e)
 {
+    char path[PATH_MAX];
+    const char *at = list;
     int n = 0;
-    for (const char *at = list; at; n++) {
-        size_t length = strcspn(at, ",");
-        if (n == t->n_runs)
-            break;
-        char *path = mem_format(e, "%.*s", (int)length, at);
-        int result = path ? report_scores_read(&t->runs[n].scores, path, e) : -1;
-        mem_free(path);
-        if (result < 0)
+    for (; at && n < t->n_runs; n++) {
+        text_next(path, sizeof path, &at);
+        if (report_scores_read(&t->runs[n].scores, path, e) < 0)
             return -1;
-        at = at[length] ? at + length + 1 : NULL;
-        if (!at && n + 1 == t->n_runs)
-            return 0;
     }
-    fail(e, ERR_CONFIG, "C02", "%s files than the %d run%s given", n == t->n_runs ? "more" : "fewer",
-         t->n_runs, t->n_runs == 1 ? "" : "s");
+    if (!at && n == t->n_runs)
+        return 0;
+    fail(e, ERR_CONFIG, "C02", "%s files than the %d run%s given", at ? "more" : "fewer", t->n_runs,
+         t->n_runs == 1 ? "" : "s");
     return fail_in(e, "--eval");
 }
 

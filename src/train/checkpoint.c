@@ -176,18 +176,19 @@ int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *f
     return result;
 }
 
-/* Does a list go on with this key here? An option is written with hyphens. */
-static int is_word(const char *at, const char *key)
+/* An option is written with hyphens. */
+static int is_key(const char *word, const char *key)
 {
-    for (; *key && (*at == '-' ? '_' : *at) == *key; at++)
+    for (; *key && (*word == '-' ? '_' : *word) == *key; word++)
         key++;
-    return *key == '\0' && (*at == ',' || *at == '\0');
+    return *key == '\0' && *word == '\0';
 }
 
 static int is_listed(const char *list, const char *key)
 {
-    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
-        if (is_word(p, key))
+    char word[41];
+    for (const char *at = list; at;)
+        if (text_next(word, sizeof word, &at) && is_key(word, key))
             return 1;
     return 0;
 }
@@ -195,14 +196,16 @@ static int is_listed(const char *list, const char *key)
 /* A misspelt key would be no key. */
 static int check_keys(const char *list, const struct checkpoint_facts *now, struct error *e)
 {
-    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',') {
+    char word[41];
+    for (const char *at = list; at && *at;) {
         int known = 0;
+        text_next(word, sizeof word, &at);
         for (int i = 0; i < now->n; i++)
-            known |= is_word(p, now->fact[i].key + strlen("run."));
+            known |= is_key(word, now->fact[i].key + strlen("run."));
         if (known)
             continue;
-        fail(e, ERR_CONFIG, "C02", "\"%.*s\", allowed settings, data, classes, channels, precision, "
-             "device and version", (int)(strcspn(p, ",") < 40 ? strcspn(p, ",") : 40), p);
+        fail(e, ERR_CONFIG, "C02", "\"%s\", allowed settings, data, classes, channels, precision, "
+             "device and version", word);
         return fail_in(e, "--override");
     }
     return 0;
