@@ -157,48 +157,47 @@ static int read_all(struct reporting *t, const struct config *c, struct error *e
 
 /* ---- writing ----------------------------------------------------------------------------------- */
 
-/* With `checking` all are drawn, and only looked at where they would go. */
-struct charting {
-    const struct config *c;
-    int checking;
+struct chart {
+    struct html svg;
+    int drawn; /* 0: there is nothing to draw */
+    char *path;
 };
 
-static int put_chart(struct html *h, int drawn, const struct charting *to, const char *name, const char *of,
-                     struct error *e)
+/* Number i: dice.svg, validation.svg, then loss-RUN.svg of each run. */
+static int draw_chart(struct chart *out, const struct report_page *p, int i, const char *folder,
+                      struct error *e)
 {
-    char *path = mem_format(e, "%s/%s%s%s.svg", to->c->charts, name, *of ? "-" : "", of);
-    int result = path ? 0 : -1;
-    if (drawn && path)
-        result = to->checking ? check_target(path, ".svg", to->c, e) : html_write(h, path, e);
-    html_drop(h);
-    mem_free(path);
-    return result;
+    const struct report_run *run = i < 2 ? NULL : &p->runs[i - 2];
+    out->drawn = run      ? report_draw_losses(&out->svg, run, 1)
+                 : i == 1 ? report_draw_validation(&out->svg, p, 1)
+                          : report_draw_cases(&out->svg, p, 1, e);
+    out->path = mem_format(e, "%s/%s%s.svg", folder, run ? "loss-" : i == 1 ? "validation" : "dice",
+                           run ? run->name : "");
+    return out->drawn < 0 || !out->path ? -1 : 0;
 }
 
-/* dice.svg, validation.svg and loss-RUN.svg, as far as there are data. */
-static int put_charts(const struct report_page *p, const struct charting *to, struct error *e)
-{
-    struct html h = {0};
-    int drawn = report_draw_cases(&h, p, 1, e);
-    if (drawn < 0 || put_chart(&h, drawn, to, "dice", "", e) < 0)
-        return -1;
-    drawn = report_draw_validation(&h, p, 1);
-    if (put_chart(&h, drawn, to, "validation", "", e) < 0)
-        return -1;
-    for (int i = 0; i < p->n_runs; i++) {
-        drawn = report_draw_losses(&h, &p->runs[i], 1);
-        if (put_chart(&h, drawn, to, "loss", p->runs[i].name, e) < 0)
-            return -1;
-    }
-    return 0;
-}
-
+/* All are drawn, and looked at where they would go, before one is written. */
 static int write_charts(const struct report_page *p, const struct config *c, struct error *e)
 {
-    struct charting check = {.c = c, .checking = 1}, write = {.c = c};
-    if (io_is_folder(c->charts) && put_charts(p, &check, e) < 0)
+    int n = p->n_runs + 2, result = 0;
+    struct chart *chart = mem_alloc(e, (size_t)n, sizeof *chart);
+    if (!chart)
         return -1;
-    return io_make_folders(c->charts, e) < 0 ? -1 : put_charts(p, &write, e);
+    for (int i = 0; i < n && result == 0; i++) {
+        result = draw_chart(&chart[i], p, i, c->charts, e);
+        if (result == 0 && chart[i].drawn && io_is_folder(c->charts))
+            result = check_target(chart[i].path, ".svg", c, e);
+    }
+    if (result == 0)
+        result = io_make_folders(c->charts, e);
+    for (int i = 0; i < n; i++) {
+        if (result == 0 && chart[i].drawn)
+            result = html_write(&chart[i].svg, chart[i].path, e);
+        html_drop(&chart[i].svg);
+        mem_free(chart[i].path);
+    }
+    mem_free(chart);
+    return result;
 }
 
 static int write_all(const struct reporting *t, const struct config *c, struct error *e)
