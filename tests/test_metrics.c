@@ -41,7 +41,7 @@ static struct case_score measure(const label_t *t, const label_t *p, const doubl
 {
     struct case_score s;
     struct error e;
-    assert_int_equal(metrics_measure(&s, t, p, dims, spacing, o, NULL, &e), 0);
+    assert_int_equal(metrics_measure(&s, &(struct label_pair){t, p, dims, spacing}, o, NULL, &e), 0);
     return s;
 }
 
@@ -212,7 +212,7 @@ static void area_of_a_ball(void **state)
         int x = i % M - R - 1, y = i / M % M - R - 1, z = i / M / M - R - 1;
         v[i] = x * x + y * y + z * z <= R * R;
     }
-    assert_int_equal(mask_pair_new(&m, v, v, shape, &box, 1, NULL, &e), 0);
+    assert_int_equal(mask_pair_new(&m, &(struct label_pair){v, v, shape, unit}, &box, 1, NULL, &e), 0);
     surface_mark_corners(marks, &m, NULL);
     surface_areas(area, unit);
     for (int64_t i = 0; i < (int64_t)sizeof marks; i++)
@@ -254,6 +254,7 @@ static void threads_and_classes(void **state)
 {
     static label_t t[VOXELS], p[VOXELS];
     static const double spacing[3] = {0.7, 1.3, 2.9};
+    const struct label_pair pair = {t, p, dims, spacing};
     struct case_score s[3];
     struct error e;
     (void)state;
@@ -261,7 +262,7 @@ static void threads_and_classes(void **state)
     for (int k = 0; k < 3; k++) {
         struct pool *pool;
         assert_int_equal(pool_new(&pool, 1 << k, &e), 0);
-        assert_int_equal(metrics_measure(&s[k], t, p, dims, spacing, &mm, pool, &e), 0);
+        assert_int_equal(metrics_measure(&s[k], &pair, &mm, pool, &e), 0);
         pool_free(pool);
         assert_int_equal(s[k].n_classes, 4); /* 60 120 180 240 */
         assert_int_equal(s[k].classes[3].class, 240);
@@ -274,18 +275,19 @@ static void threads_and_classes(void **state)
 static void memory_failure_is_an_error(void **state)
 {
     static label_t t[VOXELS], p[VOXELS];
+    const struct label_pair pair = {t, p, dims, unit};
     struct case_score s;
     struct error e;
     (void)state;
     random_labels(t, p, 6);
     mem_fail_at(1000000, 0);
-    assert_int_equal(metrics_measure(&s, t, p, dims, unit, &mm, NULL, &e), 0);
+    assert_int_equal(metrics_measure(&s, &pair, &mm, NULL, &e), 0);
     int64_t n = mem_count();
     case_score_free(&s);
     assert_true(n > 50);
     for (int64_t k = 0; k < n; k++) {
         mem_fail_at(k, 0);
-        assert_int_equal(metrics_measure(&s, t, p, dims, unit, &mm, NULL, &e), -1);
+        assert_int_equal(metrics_measure(&s, &pair, &mm, NULL, &e), -1);
         assert_int_equal(e.code, ERR_MEMORY);
         assert_null(s.classes);
     }

@@ -73,8 +73,10 @@ static int score(struct case_score *out, const struct cell_run *r, const struct 
     request.report = NULL;
     if (plan_truth(&truth, p, k, mask->dims, &request, e) < 0)
         return -1;
-    if (volume_labels(&want, NULL, &truth, e) == 0 && volume_labels(&got, NULL, mask, e) == 0)
-        result = metrics_measure(out, want, got, truth.dims, truth.geometry.spacing_mm, &r->options, pool, e);
+    if (volume_labels(&want, NULL, &truth, e) == 0 && volume_labels(&got, NULL, mask, e) == 0) {
+        struct label_pair pair = {want, got, truth.dims, truth.geometry.spacing_mm};
+        result = metrics_measure(out, &pair, &r->options, pool, e);
+    }
     mem_free(want);
     mem_free(got);
     volume_free(&truth);

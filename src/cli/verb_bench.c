@@ -105,10 +105,10 @@ static int sample_once(struct bench *b, const struct row *r, struct error *e)
 static int score_once(struct bench *b, const struct row *r, struct error *e)
 {
     const struct metric_options o = {METRIC_PROTOCOL_MM, 1};
+    const struct label_pair pair = {b->truth, b->prediction, b->label.dims, b->label.geometry.spacing_mm};
     struct case_score score = {0};
     (void)r;
-    if (metrics_measure(&score, b->truth, b->prediction, b->label.dims,
-                        b->label.geometry.spacing_mm, &o, b->pool, e) < 0)
+    if (metrics_measure(&score, &pair, &o, b->pool, e) < 0)
         return -1;
     case_score_free(&score);
     b->amount = (double)volume_voxels(&b->label) / 1e6;

@@ -311,8 +311,9 @@ static int score_case(struct eval *v, const struct pair *p, struct error *e)
             *e = mask[i].e;
             goto out;
         }
-    if (metrics_measure(score, mask[0].labels, mask[1].labels, mask[0].volume.dims,
-                        mask[0].volume.geometry.spacing_mm, &v->options, v->pool, e) < 0) {
+    struct label_pair pair = {mask[0].labels, mask[1].labels, mask[0].volume.dims,
+                              mask[0].volume.geometry.spacing_mm};
+    if (metrics_measure(score, &pair, &v->options, v->pool, e) < 0) {
         fail_in(e, p->truth);
         goto out;
     }

@@ -155,12 +155,12 @@ static label_t highest_class(const label_t *truth, const label_t *prediction, in
 }
 
 /* *out: one extent per class number 0..highest. */
-static int count_classes(struct extent **out, label_t *highest, const label_t *truth,
-                         const label_t *prediction, const int64_t dims[3], struct pool *pool,
-                         struct error *e)
+static int count_classes(struct extent **out, label_t *highest, const struct label_pair *pair,
+                         struct pool *pool, struct error *e)
 {
-    label_t top = highest_class(truth, prediction, dims[0] * dims[1] * dims[2], pool);
-    struct count_job job = {truth, prediction, dims, NULL, 0, (int64_t)top + 1};
+    const int64_t *dims = pair->dims;
+    label_t top = highest_class(pair->truth, pair->prediction, dims[0] * dims[1] * dims[2], pool);
+    struct count_job job = {pair->truth, pair->prediction, dims, NULL, 0, (int64_t)top + 1};
     /* with many class numbers, a table for each slab would cost more than it saves */
     job.n_slabs = top < 1024 && dims[2] >= SLABS ? SLABS : 1;
     job.extents = mem_alloc(e, (size_t)(job.n_slabs * job.n_classes), sizeof *job.extents);
@@ -340,9 +340,8 @@ out:
 /* ---- one case ------------------------------------------------------------------------------ */
 
 struct class_input {
-    const label_t *truth, *prediction;
-    const int64_t *dims;
-    const double *spacing;
+    const struct label_pair *pair;
+    const double *spacing; /* in the protocol's unit */
     const struct metric_options *options;
     struct pool *pool;
 };
@@ -360,7 +359,7 @@ static int score_class(struct class_score *s, const struct class_input *in, cons
     score_apply_protocol(s, in->options);
     if (x->n_truth == 0 || x->n_prediction == 0)
         return 0;
-    if (mask_pair_new(&m, in->truth, in->prediction, in->dims, &x->box, class, in->pool, e) < 0 ||
+    if (mask_pair_new(&m, in->pair, &x->box, class, in->pool, e) < 0 ||
         score_voxel_surfaces(s, &m, in->spacing, in->pool, e) < 0 ||
         score_corner_surfaces(s, &m, in->spacing, in->options->nsd_tolerance, in->pool, e) < 0)
         goto out;
@@ -370,18 +369,17 @@ out:
     return result;
 }
 
-int metrics_measure(struct case_score *out, const label_t *truth, const label_t *prediction,
-                    const int64_t dims[3], const double spacing_mm[3],
-                    const struct metric_options *o, struct pool *pool, struct error *e)
+int metrics_measure(struct case_score *out, const struct label_pair *pair, const struct metric_options *o,
+                    struct pool *pool, struct error *e)
 {
     static const double voxels[3] = {1, 1, 1};
-    const double *spacing = o->protocol == METRIC_PROTOCOL_PAPER ? voxels : spacing_mm;
-    struct class_input in = {truth, prediction, dims, spacing, o, pool};
+    const double *spacing = o->protocol == METRIC_PROTOCOL_PAPER ? voxels : pair->spacing_mm;
+    struct class_input in = {pair, spacing, o, pool};
     struct extent *extents = NULL;
     label_t highest;
     int result = -1;
     memset(out, 0, sizeof *out);
-    if (count_classes(&extents, &highest, truth, prediction, dims, pool, e) < 0)
+    if (count_classes(&extents, &highest, pair, pool, e) < 0)
         return -1;
     int n = 0;
     for (int c = 1; c <= highest; c++)

@@ -19,8 +19,7 @@
 #ifndef FALX_METRICS_H
 #define FALX_METRICS_H
 
-#include "base/pool.h"
-#include "volume/volume.h"
+#include "score/surface.h"
 
 enum metric_protocol {
     METRIC_PROTOCOL_MM,   /* distances in millimetres; undefined values are left out of means */
@@ -52,11 +51,10 @@ struct case_score {
     int n_classes;
 };
 
-/* Scores every foreground class that appears in either volume (shape dims, first axis fastest). The
- * result is the same for any number of threads. */
-int metrics_measure(struct case_score *out, const label_t *truth, const label_t *prediction,
-                    const int64_t dims[3], const double spacing_mm[3],
-                    const struct metric_options *o, struct pool *pool, struct error *e);
+/* Scores every foreground class that appears in either volume. The result is the same for any number of
+ * threads. */
+int metrics_measure(struct case_score *out, const struct label_pair *pair, const struct metric_options *o,
+                    struct pool *pool, struct error *e);
 void case_score_free(struct case_score *c);
 
 /* Gives every case an entry for each class that appears in any of them (class 1 if there is none),

@@ -23,8 +23,7 @@
 
 struct cut_job {
     struct mask_pair *m;
-    const label_t *truth, *prediction;
-    const int64_t *dims;
+    const struct label_pair *from;
     const struct mask_box *box;
     label_t class;
 };
@@ -35,20 +34,19 @@ static void cut_slice(void *arg, int64_t z)
     const int64_t *n = j->m->dims;
     label_t class = j->class;
     for (int64_t y = 0; y < n[1]; y++) {
-        int64_t from = ((z + j->box->lo[2]) * j->dims[1] + y + j->box->lo[1]) * j->dims[0];
-        const label_t *t = j->truth + from + j->box->lo[0];
-        const label_t *p = j->prediction + from + j->box->lo[0];
+        int64_t row = ((z + j->box->lo[2]) * j->from->dims[1] + y + j->box->lo[1]) * j->from->dims[0];
+        const label_t *t = j->from->truth + row + j->box->lo[0];
+        const label_t *p = j->from->prediction + row + j->box->lo[0];
         uint8_t *bits = j->m->bits + ((z + 1) * (n[1] + 2) + y + 1) * (n[0] + 2) + 1;
         for (int64_t x = 0; x < n[0]; x++)
             bits[x] = (uint8_t)((t[x] == class) | ((p[x] == class) << 1));
     }
 }
 
-int mask_pair_new(struct mask_pair *out, const label_t *truth, const label_t *prediction,
-                  const int64_t dims[3], const struct mask_box *box, label_t class,
-                  struct pool *pool, struct error *e)
+int mask_pair_new(struct mask_pair *out, const struct label_pair *from, const struct mask_box *box,
+                  label_t class, struct pool *pool, struct error *e)
 {
-    struct cut_job job = {out, truth, prediction, dims, box, class};
+    struct cut_job job = {out, from, box, class};
     size_t bytes = 1;
     for (int a = 0; a < 3; a++) {
         out->dims[a] = box->hi[a] - box->lo[a];

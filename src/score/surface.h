@@ -18,6 +18,13 @@
 
 enum { SURFACE_TRUTH = 1, SURFACE_PREDICTION = 2 };
 
+/* Two label volumes on one grid; all borrowed. */
+struct label_pair {
+    const label_t *truth, *prediction;
+    const int64_t *dims;      /* (3), first axis fastest */
+    const double *spacing_mm; /* (3) */
+};
+
 struct mask_box {
     int64_t lo[3], hi[3]; /* first voxel, and one past the last */
 };
@@ -27,10 +34,9 @@ struct mask_pair {
     uint8_t *bits;   /* (dims[0] + 2) * (dims[1] + 2) * (dims[2] + 2) */
 };
 
-/* Cuts one class out of two label volumes of shape `dims`. */
-int mask_pair_new(struct mask_pair *out, const label_t *truth, const label_t *prediction,
-                  const int64_t dims[3], const struct mask_box *box, label_t class,
-                  struct pool *pool, struct error *e);
+/* Cuts one class out of two label volumes, whose spacing does not matter. */
+int mask_pair_new(struct mask_pair *out, const struct label_pair *from, const struct mask_box *box,
+                  label_t class, struct pool *pool, struct error *e);
 void mask_pair_free(struct mask_pair *m);
 
 /* marks: dims[0] * dims[1] * dims[2] bytes. */
