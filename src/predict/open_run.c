@@ -6,12 +6,11 @@
 static int open_models(struct open_run *r, const char *folder, const struct run_request *wanted,
                        struct error *e)
 {
-    if (run_model(&r->mask.params, &r->mask.def, folder, wanted->model, &r->facts, r->dev, e) < 0)
+    if (run_model(&r->mask, folder, wanted->model, &r->facts, r->dev, e) < 0)
         return -1;
     if (!wanted->how.uncertainty)
         return 0;
-    return run_uncertainty(&r->uncertainty.params, &r->uncertainty.def, folder, wanted->model, &r->mask.def,
-                           &r->facts, r->dev, e);
+    return run_uncertainty(&r->uncertainty, folder, wanted->model, &r->mask.def, &r->facts, r->dev, e);
 }
 
 static int choose(int own, int wanted)

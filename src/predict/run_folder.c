@@ -156,38 +156,39 @@ void run_facts_free(struct run_facts *f)
     memset(f, 0, sizeof *f);
 }
 
-int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,
+int run_model(struct predict_model *out, const char *folder, const char *which,
               const struct run_facts *facts, struct device *dev, struct error *e)
 {
     const char *stem = strcmp(which, "final") == 0 ? "model" : which;
     char *path = mem_format(e, "%s/%s.safetensors", folder, stem);
     int result = -1;
-    *out = NULL;
+    out->params = NULL;
     if (!path)
         return -1;
     if (!io_exists(path)) {
         fail(e, ERR_DATA, "S10", "this run has no such model%s",
              strcmp(stem, "model") ? "" : ": training has not finished");
         fail_in(e, path);
-    } else if (model_read(out, def, path, dev, e) == 0) {
+    } else if (model_read(&out->params, &out->def, path, dev, e) == 0) {
+        const struct net_definition *def = &out->def;
         result = 0;
         if (def->channels != facts->channels || def->classes != facts->classes) {
             result = fail(e, ERR_BUSY, "S10", "%d channels and %d classes, run.json says %d and %d",
                           def->channels, def->classes, facts->channels, facts->classes);
             fail_in(e, path);
-            params_free(*out);
-            *out = NULL;
+            params_free(out->params);
+            out->params = NULL;
         }
     }
     mem_free(path);
     return result;
 }
 
-int run_uncertainty(struct params **out, struct net_definition *def, const char *folder, const char *which,
+int run_uncertainty(struct predict_model *out, const char *folder, const char *which,
                     const struct net_definition *mask, const struct run_facts *facts, struct device *dev,
                     struct error *e)
 {
-    *out = NULL;
+    out->params = NULL;
     if (mask->rank == 0)
         return 0;
     char *path = path_join(e, folder, "stage1.safetensors");
@@ -195,5 +196,5 @@ int run_uncertainty(struct params **out, struct net_definition *def, const char 
         return -1;
     int stage1 = io_exists(path) && !facts->late_covariance;
     mem_free(path);
-    return run_model(out, def, folder, stage1 ? "stage1" : which, facts, dev, e);
+    return run_model(out, folder, stage1 ? "stage1" : which, facts, dev, e);
 }

@@ -6,8 +6,7 @@
 #define FALX_RUN_FOLDER_H
 
 #include "base/json_write.h"
-#include "net/net.h"
-#include "prepare/prepare.h"
+#include "predict/predict.h"
 
 struct run_facts {
     struct recipe recipe;
@@ -29,12 +28,13 @@ void run_facts_free(struct run_facts *f); /* zeroed ones are fine */
 
 /* Which weights of a run: "final" (model.safetensors), "best", "stage1". Refuses what the run does not
  * have, and weights that do not fit its channels and classes. */
-int run_model(struct params **out, struct net_definition *def, const char *folder, const char *which,
+int run_model(struct predict_model *out, const char *folder, const char *which,
               const struct run_facts *facts, struct device *dev, struct error *e);
 
 /* The weights that uncertainty is read from, given the model that makes the mask: the stage-1 student of
- * an AUA run, unless that model's covariance is trained, too. *out is NULL for networks without one. */
-int run_uncertainty(struct params **out, struct net_definition *def, const char *folder, const char *which,
+ * an AUA run, unless that model's covariance is trained, too. out->params is NULL for networks without
+ * one. */
+int run_uncertainty(struct predict_model *out, const char *folder, const char *which,
                     const struct net_definition *mask, const struct run_facts *facts, struct device *dev,
                     struct error *e);
 
