@@ -53,10 +53,12 @@ static struct row_norm norm_at(const struct target *to, const struct sums *sums,
 
 /* `len` results of `chunk` channels from channel `first` on: to voxels, or pairs of voxels, side by side.
  * Rows that are joined on both sides become rows of a whole number of vectors. */
-static void write_voxels(const struct conv *v, const struct target *to, struct sums *sums, int item,
-                         int64_t voxel, int64_t stride, const float *from, int64_t ldc, int64_t len,
-                         int first, int chunk)
+static void write_voxels(const struct results *s, int item, int64_t voxel, int64_t stride, const float *from,
+                         int64_t len, int first, int chunk)
 {
+    const struct target *to = s->to;
+    struct sums *sums = s->sums;
+    int64_t ldc = s->n;
     int c = to->t->c, period = row_period(c), joined = stride == c && chunk == c && ldc == c;
     int64_t rows = joined ? len * c / period : len, rest = joined ? len * c % period : 0;
     int64_t bytes = (int64_t)value_bytes(to->t->type), begin = voxel * c + first;
@@ -77,12 +79,12 @@ static void write_voxels(const struct conv *v, const struct target *to, struct s
     }
     if (joined)
         stride = ldc = chunk = period;
-    v->rows->store(at, to->t->type, stride, from, ldc, rows, chunk, &how);
+    s->v->rows->store(at, to->t->type, stride, from, ldc, rows, chunk, &how);
     if (rest && to->mean)
         norm = norm_at(to, sums, item, begin + rows * period, first);
     if (rest)
-        v->rows->store(at + rows * period * bytes, to->t->type, rest, from + rows * period, rest, 1,
-                       (int)rest, &how);
+        s->v->rows->store(at + rows * period * bytes, to->t->type, rest, from + rows * period, rest, 1,
+                          (int)rest, &how);
 }
 
 /* Part [x0, x1) of line r of plane p. */
@@ -92,15 +94,14 @@ static void write_line(const struct results *s, const struct place *at, int64_t 
     const float *from = s->c + (m + x0 - s->first) * s->n;
     int c = s->p->c;
     if (!s->p->scatter) {
-        write_voxels(s->v, s->to, s->sums, at->item, at->voxel + x0, c, from, s->n, x1 - x0, s->column,
-                     s->n);
+        write_voxels(s, at->item, at->voxel + x0, c, from, x1 - x0, s->column, s->n);
         return;
     }
     for (int j = 0, width; j < s->n; j += width) { /* two fine voxels lie side by side */
         int t = (s->column + j) / c;
         width = t % 2 == 0 && j + 2 * c <= s->n ? 2 * c : c;
-        write_voxels(s->v, s->to, s->sums, at->item, conv_fine_voxel(s->v, at, s->b, t) + 2 * x0, 2 * c,
-                     from + j, s->n, x1 - x0, 0, width);
+        write_voxels(s, at->item, conv_fine_voxel(s->v, at, s->b, t) + 2 * x0, 2 * c, from + j, x1 - x0, 0,
+                     width);
     }
 }
 
