@@ -49,9 +49,10 @@ static int points_near(int64_t *points, const uint8_t *label, const int d[3], in
                        uint64_t seed, uint64_t step, uint32_t item)
 {
     static uint8_t near_[2000];
+    struct boundary b = {label, d, rule, cap, seed, step, item, near_};
     struct pool *pool;
     assert_int_equal(pool_new(&pool, 2, NULL), 0);
-    int n = boundary_points(points, near_, pool, label, d, rule, cap, seed, step, item);
+    int n = boundary_points(points, &b, pool);
     pool_free(pool);
     return n;
 }
@@ -272,6 +273,14 @@ static void test_naive_contrast(void **state)
     }
 }
 
+static double contrast_of(const struct contrast_points *of, double weight, float *dg)
+{
+    double value;
+    ask_contrast(scratch, of, weight, dg, &value);
+    loss_settle(scratch);
+    return value;
+}
+
 static void check_contrast(int count, double tau, int layout, int reduce)
 {
     struct points p = points_new(count, 3, (uint64_t)count);
@@ -279,7 +288,8 @@ static void check_contrast(int count, double tau, int layout, int reduce)
     for (int i = 0; i < count * C; i++)
         p.dg[i] = 0.25f; /* must be added to */
     double want = naive_contrast(&q, p.exact, p.want);
-    double got = loss_contrast(scratch, p.g, p.label, count, C, tau, layout, reduce, 0.5, p.dg);
+    struct contrast_points of = {p.g, p.label, count, C, tau, layout, reduce};
+    double got = contrast_of(&of, 0.5, p.dg);
     near(got, want, 1e-5);
     for (int i = 0; i < count * C; i++)
         p.dg[i] = 2 * (p.dg[i] - 0.25f);
@@ -287,8 +297,7 @@ static void check_contrast(int count, double tau, int layout, int reduce)
     if (!(error < 1e-6))
         test_fail("N %d tau %g layout %d reduce %d: gradient NMSE %g", count, tau, layout, reduce,
                   error);
-    near(loss_contrast(scratch, p.g, p.label, count, C, tau, layout, reduce, 0.5, NULL), got,
-         0);
+    near(contrast_of(&of, 0.5, NULL), got, 0);
     points_free(&p);
 }
 
@@ -331,7 +340,7 @@ static void test_contrast_threads(void **state)
         for (int threads = 1; threads <= 4; threads *= 2) {
             open_device(NULL, threads, 4, N);
             memset(p.dg, 0, N * C * sizeof *p.dg);
-            double got = loss_contrast(scratch, p.g, p.label, N, C, 0.07, layout, 0, 1, p.dg);
+            double got = contrast_of(&(struct contrast_points){p.g, p.label, N, C, 0.07, layout, 0}, 1, p.dg);
             if (threads == 1) {
                 value = got;
                 memcpy(first, p.dg, N * C * sizeof *first);
@@ -353,18 +362,18 @@ static void test_contrast_edges(void **state)
     (void)state;
     open_device(NULL, 2, 8, 8);
     for (int count = 0; count <= 8; count++)
-        assert_true(loss_contrast(scratch, p.g, apart, count, C, 0.07, 0, 0, 1, p.dg) == 0);
+        assert_true(contrast_of(&(struct contrast_points){p.g, apart, count, C, 0.07, 0, 0}, 1, p.dg) == 0);
     for (int i = 0; i < 8 * C; i++)
         assert_true(p.dg[i] == 0);
     for (int i = 0; i < 8 * C; i++)
         p.g[i] = i < 2 * C ? 0.0f : 1.5f;
-    double v = loss_contrast(scratch, p.g, p.label, 8, C, 0.07, 0, 0, 1, p.dg);
+    double v = contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.07, 0, 0}, 1, p.dg);
     assert_true(isfinite(v));
     for (int i = 0; i < 8 * C; i++)
         assert_true(isfinite(p.dg[i]) && (i >= 2 * C || p.dg[i] == 0));
     p.g[3 * C + 1] = NAN;
-    assert_true(isnan(loss_contrast(scratch, p.g, p.label, 8, C, 0.07, 0, 0, 1, p.dg)));
-    assert_true(isnan(loss_contrast(scratch, p.g, p.label, 8, C, 0.001, 0, 0, 1, p.dg)));
+    assert_true(isnan(contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.07, 0, 0}, 1, p.dg)));
+    assert_true(isnan(contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.001, 0, 0}, 1, p.dg)));
     close_device();
     points_free(&p);
 }
@@ -393,7 +402,7 @@ static void test_golden_contrast(void **state)
     gather_rows(dev, g, &t, points, N);
     for (int layout = BCL_CORRECT; layout <= BCL_OFFICIAL; layout++) {
         memset(dg, 0, sizeof dg);
-        double v = loss_contrast(scratch, g, of, N, C, 0.07, layout, BCL_MEAN, 1, dg);
+        double v = contrast_of(&(struct contrast_points){g, of, N, C, 0.07, layout, BCL_MEAN}, 1, dg);
         near(v, layout ? golden_official_value : golden_correct_value, 1e-6);
         assert_true(nmse(dg, layout ? golden_official : golden_correct, N * C) < 1e-9);
     }

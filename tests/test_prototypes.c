@@ -168,7 +168,8 @@ static double run_prototypes(const struct naive_pcl *q, float *f, float *df, dou
     } label = {q->label}, weights = {q->weights}; /* tensors point to what may be written */
     struct tensor l = {label.out, VALUE_U8, 1, 1, 1, q->n, 1};
     struct tensor w = {weights.out, VALUE_F32, 1, 1, 1, q->n, 1};
-    return loss_prototypes(scratch, q->p, &x, &l, &w, q->tau, q->ignore_bg, weight, &dx);
+    struct pcl how = {.prototypes = q->p, .tau = q->tau, .ignore_bg = q->ignore_bg};
+    return loss_prototypes(scratch, &how, &x, &l, &w, weight, &dx);
 }
 
 static void check_pcl(const struct naive_pcl *q, float *f)

@@ -120,7 +120,9 @@ static int add_window(struct cloud *c, struct net *net, struct window *w, struct
     dev->ops->download(dev, features, out.data, (size_t)voxels * WIDTH * sizeof(float));
     if (device_check(dev, e) < 0)
         return -1;
-    int n = boundary_points(points, w->near, dev->pool, w->label, w->dims, NB_CENTRED, POINTS, 1337, 0, item);
+    struct boundary b = {.label = w->label, .dims = w->dims, .rule = NB_CENTRED, .cap = POINTS, .seed = 1337,
+                         .item = item, .near = w->near};
+    int n = boundary_points(points, &b, dev->pool);
     for (int i = 0; i < n; i++)
         add_point(c, features + points[i] * WIDTH, w->label[points[i]]);
     return 0;

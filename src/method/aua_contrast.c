@@ -45,8 +45,10 @@ static void choose_points(struct trainer *t)
     for (int item = 0; item < t->n_labeled; item++) {
         const uint8_t *label = t->label_host + item * voxels;
         int64_t *points = a->points + item * cap;
-        int count = boundary_points(points, a->near, t->dev->pool, label, dims, s->nb_rule, (int)cap,
-                                    (uint64_t)s->seed, t->draw, (uint32_t)item);
+        struct boundary b = {.label = label, .dims = dims, .rule = s->nb_rule, .cap = (int)cap,
+                             .seed = (uint64_t)s->seed, .step = t->draw, .item = (uint32_t)item,
+                             .near = a->near};
+        int count = boundary_points(points, &b, t->dev->pool);
         a->n_points[item] = count;
         for (int i = 0; i < count; i++) {
             a->point_label[item * cap + i] = label[points[i]];
@@ -73,10 +75,13 @@ static void contrast_items(struct trainer *t, struct model *student, int first, 
     struct net_pass pass = {.mode = s->head_norm ? NET_TRAIN : NET_EVAL};
     net_forward(a->projection, &a->points_in, &pass);
     struct tensor g = net_value(a->projection, "projection"), dg = net_grad(a->projection, "projection");
-    for (int i = 0; i < n; i++)
-        ask_contrast(a->scratch, tensor_items(&g, i, 1).data, a->label_dev + (int64_t)(first + i) * cap,
-                     a->n_points[first + i], g.c, s->bcl_tau, s->bcl_layout, s->bcl_reduce, weight,
-                     tensor_items(&dg, i, 1).data, &a->bcl[first + i]);
+    for (int i = 0; i < n; i++) {
+        struct contrast_points of = {.g = tensor_items(&g, i, 1).data,
+                                     .label = a->label_dev + (int64_t)(first + i) * cap,
+                                     .count = a->n_points[first + i], .dims = g.c, .tau = s->bcl_tau,
+                                     .layout = s->bcl_layout, .reduce = s->bcl_reduce};
+        ask_contrast(a->scratch, &of, weight, tensor_items(&dg, i, 1).data, &a->bcl[first + i]);
+    }
     net_backward(a->projection);
     struct tensor dpoints = net_input_grad(a->projection);
     for (int i = 0; i < n; i++) { /* through the statistics of head_norm the repeats have gradients, too */

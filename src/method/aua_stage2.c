@@ -97,6 +97,7 @@ static void learn_prototypes(struct trainer *t, struct net *net, const struct le
 {
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
+    struct pcl how = {.prototypes = a->prototypes, .tau = s->pcl_tau, .ignore_bg = s->pcl_ignore_bg};
     struct tensor features = net_value(net, "features"), known = part_of(l, 0, &features);
     value[0] = value[1] = 0.0;
     if (s->proto_update && !s->stage2_paste)
@@ -104,8 +105,8 @@ static void learn_prototypes(struct trainer *t, struct net *net, const struct le
     for (int side = 0; side < 2 && s->lambda_r > 0; side++) {
         struct tensor grad = net_grad(net, "features"), df = part_of(l, side, &grad);
         struct tensor f = part_of(l, side, &features);
-        value[side] = loss_prototypes(a->scratch, a->prototypes, &f, &l->label[side], &l->weight[side],
-                                      s->pcl_tau, s->pcl_ignore_bg, s->lambda_r, &df);
+        value[side] = loss_prototypes(a->scratch, &how, &f, &l->label[side], &l->weight[side], s->lambda_r,
+                                      &df);
     }
 }
 

@@ -73,24 +73,35 @@ void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struc
              int samples, int joint, double weight, double *value);
 
 /* ---- AUA: contrast --------------------------------------------------------------------------- */
-/* Near-boundary voxels of one label patch under a rule (enum nb_rule), at most `cap` of them, chosen at
- * random without replacement, in raster order: flat voxel indices into points (host). Returns how many.
- * near: room for a byte a voxel; the pool shares out the planes. */
-int boundary_points(int64_t *points, uint8_t *near, struct pool *pool, const uint8_t *label,
-                    const int dims[3], int rule, int cap, uint64_t seed, uint64_t step, uint32_t item);
+/* Near-boundary voxels of one label patch, at most `cap` of them, chosen at random without replacement, in
+ * raster order: flat voxel indices into points (host). Returns how many. The pool shares out the planes. */
+struct boundary {
+    const uint8_t *label;
+    const int *dims;     /* (3) */
+    int rule;            /* enum nb_rule: which voxels are near */
+    int cap;
+    uint64_t seed, step; /* random numbers are functions of these ... */
+    uint32_t item;       /* ... and of this */
+    uint8_t *near;       /* room for a byte a voxel: 1 if it is near */
+};
+int boundary_points(int64_t *points, struct boundary *b, struct pool *pool);
 /* Rows of a (.., c) F32 tensor at flat voxel indices -> dense (count, c). All pointers are device memory:
  * upload what boundary_points gave. net_grad_rows() is the way back. */
 void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points, int count);
 /* (count, c) = the sums of rows that are `count` apart, of `repeated` in all. */
 void fold_rows(struct device *dev, float *out, const float *rows, int count, int repeated, int c);
-/* Supervised contrastive loss of `count` projections (count, dims <= 16; normalised inside) with their class
- * labels, in device memory; O(count) memory; dg (count, dims), if not NULL, gets weight * gradient added, by
- * asking already. layout and reduce: settings.h; BCL_MEAN is over the anchors, the points with another of
- * their class. 0 without anchors [M08]. count is at most the scratch's points, labels below its classes. */
-void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
-                  double tau, int layout, int reduce, double weight, float *dg, double *value);
-double loss_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
-                     double tau, int layout, int reduce, double weight, float *dg);
+/* Supervised contrastive loss of projections with their class labels; O(count) memory; dg (count, dims), if
+ * not NULL, gets weight * gradient added, by asking already. BCL_MEAN is over the anchors, the points with
+ * another of their class. 0 without anchors [M08]. */
+struct contrast_points {
+    const float *g;       /* (count, dims), device; normalised inside */
+    const uint8_t *label; /* (count), device; below the scratch's classes */
+    int count, dims;      /* at most the scratch's points, and 16 */
+    double tau;
+    int layout, reduce;   /* settings.h */
+};
+void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, double weight, float *dg,
+                  double *value);
 
 /* ---- AUA: prototypes ------------------------------------------------------------------------- */
 enum { PROTO_DIMS = 16, PROTO_CLASSES = 256 };
@@ -105,11 +116,16 @@ struct prototypes {             /* plain data: it is a state array of the checkp
  * at 0. A class whose new sums are not finite keeps what it has. */
 void prototypes_update(struct device *dev, struct prototypes *p, const struct tensor *features,
                        const struct tensor *label);
-/* PCL, mean over the voxels that take part (ignore_bg: labels > 0 only; label of a class seen before;
- * weights as in loss_ce_dice or NULL data); 0 if there are none [M08]. */
-double loss_prototypes(struct loss_scratch *s, const struct prototypes *p, const struct tensor *features,
-                       const struct tensor *label, const struct tensor *weights, double tau, int ignore_bg,
-                       double weight, const struct tensor *dfeatures);
+/* PCL, mean over the voxels that take part (label of a class seen before; weights as in loss_ce_dice or NULL
+ * data); 0 if there are none [M08]. */
+struct pcl {
+    const struct prototypes *prototypes;
+    double tau;
+    int ignore_bg; /* 1: only labels > 0 take part */
+};
+double loss_prototypes(struct loss_scratch *s, const struct pcl *how, const struct tensor *features,
+                       const struct tensor *label, const struct tensor *weights, double weight,
+                       const struct tensor *dfeatures);
 
 /* ---- without labels --------------------------------------------------------------------------- */
 /* prob (n,d,h,w,classes) = share * softmax(logits), or, added to what is there, one more share of it. */

@@ -23,14 +23,6 @@
 
 /* ---- near-boundary voxels ------------------------------------------------------------------- */
 
-/* The walk over a label patch. */
-struct border {
-    const uint8_t *label;
-    const int *dims;
-    int rule;
-    uint8_t *near;      /* 1: the voxel takes part */
-};
-
 static int clamp(int x, int n)
 {
     return x < 0 ? 0 : x >= n ? n - 1 : x;
@@ -49,14 +41,14 @@ static void mark_differing(uint8_t *near, const uint8_t *own, const uint8_t *oth
 }
 
 /* A row; outside the patch the edge is repeated. */
-static const uint8_t *row_at(const struct border *b, int z, int y)
+static const uint8_t *row_at(const struct boundary *b, int z, int y)
 {
     int64_t row = (int64_t)clamp(z, b->dims[0]) * b->dims[1] + clamp(y, b->dims[1]);
     return b->label + row * b->dims[2];
 }
 
 /* 1 if the row and all around it hold one label: the usual case. */
-static int row_is_flat(const struct border *b, int z, int y, int far)
+static int row_is_flat(const struct boundary *b, int z, int y, int far)
 {
     const uint8_t *own = row_at(b, z, y);
     size_t w = (size_t)b->dims[2];
@@ -71,7 +63,7 @@ static int row_is_flat(const struct border *b, int z, int y, int far)
  * voxel is. */
 static void mark_plane(void *arg, int64_t z)
 {
-    const struct border *b = arg;
+    const struct boundary *b = arg;
     int far = b->rule == NB_OFFICIAL ? 0 : 1, w = b->dims[2];
     uint8_t *near = b->near + z * b->dims[1] * w;
     memset(near, 0, (size_t)b->dims[1] * (size_t)w);
@@ -102,20 +94,18 @@ static int64_t next_near(const uint8_t *near, int64_t at, int64_t voxels)
 }
 
 /* Selection sampling: of `left` voxels that may be taken, the next is with probability needed / left. */
-int boundary_points(int64_t *points, uint8_t *near, struct pool *pool, const uint8_t *label,
-                    const int dims[3], int rule, int cap, uint64_t seed, uint64_t step, uint32_t item)
+int boundary_points(int64_t *points, struct boundary *b, struct pool *pool)
 {
-    struct border b = {label, dims, rule, near};
-    int64_t voxels = (int64_t)dims[0] * dims[1] * dims[2];
+    int64_t voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2];
     uint32_t left = 0;
     int taken = 0;
-    pool_run(pool, dims[0], mark_plane, &b);
+    pool_run(pool, b->dims[0], mark_plane, b);
     for (int64_t v = 0; v < voxels; v++)
-        left += near[v];
-    uint32_t needed = cap < 0 ? 0 : (uint32_t)cap < left ? (uint32_t)cap : left;
-    struct rng r = rng_start(seed, step, RNG_POINTS, item);
+        left += b->near[v];
+    uint32_t needed = b->cap < 0 ? 0 : (uint32_t)b->cap < left ? (uint32_t)b->cap : left;
+    struct rng r = rng_start(b->seed, b->step, RNG_POINTS, b->item);
     for (int64_t v = 0; needed > 0; v++, left--) {
-        v = next_near(near, v, voxels);
+        v = next_near(b->near, v, voxels);
         if (needed == left || rng_below(&r, left) < needed) {
             points[taken++] = v;
             needed--;
@@ -163,22 +153,23 @@ static void contrast_settle(struct loss_scratch *s, const struct pending *p, con
         *p->value += sum * (p->of.contrast.mean ? 1 / anchors : 1);
 }
 
-void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
-                  double tau, int layout, int reduce, double weight, float *dg, double *value)
+void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, double weight, float *dg,
+                  double *value)
 {
-    CHECK(count <= s->points && dims >= 1 && dims <= CONTRAST_DIMS && tau > 0);
+    CHECK(of->count <= s->points && of->dims >= 1 && of->dims <= CONTRAST_DIMS && of->tau > 0);
     struct device *dev = s->dev;
-    int official = layout == BCL_OFFICIAL, n_sums = s->classes * K_ORDER_1 + 1;
-    float t = (float)tau;
+    const uint8_t *label = of->label;
+    int official = of->layout == BCL_OFFICIAL, n_sums = s->classes * K_ORDER_1 + 1, count = of->count;
+    float t = (float)of->tau;
     *value = 0;
     if (count < 2)
         return;
     struct pending *p = loss_ask(s, (size_t)n_sums, value);
     p->settle = contrast_settle;
-    p->of.contrast.mean = reduce != BCL_SUM;
+    p->of.contrast.mean = of->reduce != BCL_SUM;
     double *sums = s->found + p->first;
     dev->ops->zero(dev, s->rows, (size_t)count * CONTRAST_DIMS * sizeof *s->rows);
-    RUN(dev, unit_rows, count, .rows = s->rows, .g = g, .count = count, .dims = dims,
+    RUN(dev, unit_rows, count, .rows = s->rows, .g = of->g, .count = count, .dims = of->dims,
         .official = official);
     class_table(s, sums, label, count, p->of.contrast.mean, weight);
     RUN(dev, contrast_anchors, count, .anchor = s->anchor, .label = label, .table = s->table);
@@ -190,15 +181,6 @@ void ask_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, 
         return;
     RUN(dev, contrast_pull, count, .pull = s->pull, .rows = s->rows, .label = label, .table = s->table,
         .tau = t);
-    RUN(dev, unit_rows_back, count, .dg = dg, .g = g, .rows = s->rows, .drows = s->pull, .count = count,
-        .dims = dims, .official = official, .scale = s->table + s->classes * K_ORDER_1);
-}
-
-double loss_contrast(struct loss_scratch *s, const float *g, const uint8_t *label, int count, int dims,
-                     double tau, int layout, int reduce, double weight, float *dg)
-{
-    double value;
-    ask_contrast(s, g, label, count, dims, tau, layout, reduce, weight, dg, &value);
-    loss_settle(s);
-    return value;
+    RUN(dev, unit_rows_back, count, .dg = dg, .g = of->g, .rows = s->rows, .drows = s->pull, .count = count,
+        .dims = of->dims, .official = official, .scale = s->table + s->classes * K_ORDER_1);
 }
