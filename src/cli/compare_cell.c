@@ -1,4 +1,5 @@
-/* compare_cell.c - one run of a comparison, in a process of its own: train, predict, score. See compare.h.
+/* compare_cell.c - one run of a comparison, in a process of its own: train, predict, score.
+ * See compare_int.h.
  *
  *     falx train (resumed, if it was begun) -> each held-out case: mask -> metrics -> RUN/result.json
  *
@@ -13,7 +14,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "cli/bench.h"
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 #include "cli/eval.h"
 #include "cli/predicting.h"
 #include "report/svg.h"

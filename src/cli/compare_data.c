@@ -1,4 +1,4 @@
-/* compare_data.c - the cases of a comparison: held out, labelled, unlabelled, prepared. See compare.h.
+/* compare_data.c - the cases of a comparison: held out, labelled, unlabelled, prepared. See compare_int.h.
  *
  *     DATASET = held out (--test) + test cases of its own, which nobody sees + cases to train on
  *     view    = the first N labels of the latter, all or a share of the others as unlabelled cases
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 #include "cli/train_data.h"
 
 static struct dataset_options data_options(const struct config *c)

@@ -1,4 +1,4 @@
-/* compare_features.c - the feature space of a trained network in two dimensions. See compare.h.
+/* compare_features.c - the feature space of a trained network in two dimensions. See compare_int.h.
  *
  *     a few held-out scans -> one window around the object -> features of voxels near the true boundary
  *     -> unit vectors -> their two main axes (principal components) -> points with the class they belong to
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 #include "train/loss.h"
 #include "train/settings.h"
 

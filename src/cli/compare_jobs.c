@@ -1,4 +1,4 @@
-/* compare_jobs.c - the queue of a comparison: a process for every run, a few at a time. See compare.h.
+/* compare_jobs.c - the queue of a comparison: a process for every run, a few at a time. See compare_int.h.
  *
  * Each run is `falx compare ... --cell NAME`: whatever happens to it, a refusal, a crash, a lost device, is
  * told in its result and the plan goes on. What it says goes to logs/NAME.txt; how far it is, is read from
@@ -18,7 +18,7 @@
 #include "base/child.h"
 #include "base/io.h"
 #include "cli/bench.h"
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 #include "train/method.h"
 
 enum { MAX_JOBS = 64, MAX_DEVICES = 16, BUSY_TRIES = 50 };

@@ -1,4 +1,4 @@
-/* compare_merge.c - finished runs of the same plan from other folders. See compare.h.
+/* compare_merge.c - finished runs of the same plan from other folders. See compare_int.h.
  *
  * A machine that did a part of the plan has left DIR/runs/CELL/result.json and masks/. They are copied, masks
  * first, so that a run is finished here when everything of it is here. What is finished here already stays.
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 
 static int copy_file(const char *to, const char *from, struct error *e)
 {

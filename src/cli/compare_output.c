@@ -1,4 +1,4 @@
-/* compare_output.c - what a comparison leaves for its readers, from what is finished. See compare.h.
+/* compare_output.c - what a comparison leaves for its readers, from what is finished. See compare_int.h.
  *
  *     result.json of every cell -> struct comparison -> tables, figures/, pictures/, report.html
  *
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 #include "score/picture.h"
 
 struct output {

@@ -1,4 +1,4 @@
-/* compare_plan.c - which runs, and in which tables they stand. See compare.h.
+/* compare_plan.c - which runs, and in which tables they stand. See compare_int.h.
  *
  * A variant is written as a spec, NAME[:KEY=VALUE]...: a method or a preset with options of `falx train`
  * behind it; "unlabeled" is the share of unlabelled cases to use. --methods is a list of specs, and so is
@@ -9,7 +9,7 @@
 
 #include "base/io.h"
 #include "base/json.h"
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 #include "cli/options.h"
 #include "cli/train_data.h"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "cli/compare.h"
+#include "cli/compare_int.h"
 
 /* Without the plan that started it a run would work for nobody, and in the way of the next plan: it dies with
  * its parent, also if that is dead already. By hand (--cell without a plan) a run is its own master. */

@@ -14,7 +14,7 @@
  *
  *     dy(n,v,c) = p(n,c) * [scale*y + shift > 0] * G(n,v,c) + q(n,c) * y(n,v,c) + r(n,c)
  *
- * which is batch norm's backward formula once its two sums are known (norm.c makes p, q, r from them).
+ * which is batch norm's backward formula once its two sums are known (net_norm.c makes p, q, r from them).
  *
  * Inside (conv_cpu.c): a piece of the input is brought through the formula into a scratch block with
  * a zero border, in cache; there every direction is one small matrix product (gemm.h) over segments.

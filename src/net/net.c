@@ -1,11 +1,11 @@
 /* net.c - the two loops: layers forward in order, layers backward in reverse.
  *
- * forward of a layer:   source formula of its input -> convolution -> moments -> tables (norm.c)
+ * forward of a layer:   source formula of its input -> convolution -> moments -> tables (net_norm.c)
  * backward of a layer:  gradient of its view and, if it is an output, of the output
- *                       -> sums, p, q, r (norm.c) -> convolution's backward: dx into the slot of
+ *                       -> sums, p, q, r (net_norm.c) -> convolution's backward: dx into the slot of
  * its input and dweight (first writer overwrites, later ones add), dbias added. The sums of a layer are
  * made by the one after it if that reads it: nobody else writes the slot between the two. Heads may be
- * run at once (heads.c), and layers without weights are in resize.c and shake.c. Weight gradients feed no
+ * run at once (net_heads.c), and layers without weights are in resize.c and shake.c. Weight gradients feed no
  * other layer: a device may make them beside the rest, some layers behind.
  *
  * A layer that no gradient reaches is left out, and its parameters stay untouched.

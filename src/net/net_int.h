@@ -1,10 +1,10 @@
 /* net_int.h - inside of src/net: the recorded graph, the memory plan, the network that runs.
  *
- *     define()  --build.c-->  struct graph  --net_build.c-->  struct net  --net.c-->  forward, backward
+ *     define()  --graph.c-->  struct graph  --net_build.c-->  struct net  --net.c-->  forward, backward
  *                                                 plan.c: where each buffer lies
- *                                                 norm.c: tables scale, shift and p, q, r
+ *                                                 net_norm.c: tables scale, shift and p, q, r
  *                                                 resize.c, shake.c: layers without weights
- *                                                 heads.c: the last layers at once, on a GPU
+ *                                                 net_heads.c: the last layers at once, on a GPU
  *
  * Layers are convolutions, and operations that store something of their own (resize.c, shake.c). Everything
  * else a definition says (norm, relu, dropout, add) becomes the way a layer's stored output is read, its
@@ -168,7 +168,7 @@ float *net_param(const struct net *n, int param); /* its values, of params->list
 void resize_forward(struct net *n, int layer, const struct conv_source *in);
 void resize_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
-/* heads.c. Which layers are heads that the device runs at once; running them. backward: 0 if it was not
+/* net_heads.c. Which layers are heads that the device runs at once; running them. backward: 0 if it was not
  * possible this time, since a gradient is missing, or at few voxels, or there is one already at what they
  * read. */
 void heads_find(struct net *n);
@@ -181,7 +181,7 @@ size_t shake_bytes(const struct net *n, int layer);
 void shake_forward(struct net *n, int layer, const struct conv_source *in);
 void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add);
 
-/* norm.c. What makes the tables of a layer after its forward convolution; in NET_TRAIN from stat_mean and
+/* net_norm.c. What makes the tables of a layer after its forward convolution; in NET_TRAIN from stat_mean and
  * stat_m2, and the running statistics are moved. Draws its dropout. */
 struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass *pass);
 /* The gradient of a parameter, which counts from now on. */

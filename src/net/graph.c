@@ -1,4 +1,4 @@
-/* build.c - the builder: what definitions call. It records layers and values, and either collects
+/* graph.c - the builder: what definitions call. It records layers and values, and either collects
  * parameters (params_new) or finds them by name (net_new), so both come from the same definition.
  *
  * Mistakes here are mistakes in a definition, that is bugs of ours: CHECK. What a caller can get

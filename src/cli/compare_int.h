@@ -1,4 +1,4 @@
-/* compare.h - the parts of `falx compare` that are shared by its files.
+/* compare_int.h - the parts of `falx compare` that are shared by its files.
  *
  *     compare_data.c      which cases are held out, which labels a run may see; scans prepared once for all
  *     compare_plan.c      methods x labels x seeds and ablations as cells (runs) and tables of lines
@@ -14,8 +14,8 @@
  *     DIR/views/VIEW/       lists of cases and prepared scans for one number of labels (--cache: elsewhere)
  *     DIR/results.*, cost.*, cases.csv, figures/, pictures/, report.html
  */
-#ifndef FALX_CLI_COMPARE_H
-#define FALX_CLI_COMPARE_H
+#ifndef FALX_COMPARE_INT_H
+#define FALX_COMPARE_INT_H
 
 #include "cli/config.h"
 #include "cli/predicting.h"

@@ -1,4 +1,4 @@
-/* norm.c - batch norm and dropout of the layers of a network: the tables that convolutions read through,
+/* net_norm.c - batch norm and dropout of the layers of a network: the tables that convolutions read through,
  * made on the device (kernels_norm.h has the formulas).
  */
 #include "device/kernels.h"

@@ -1,4 +1,4 @@
-/* summary.c - means over classes and cases: the second half of metrics.h.
+/* metrics_summary.c - means over classes and cases: the second half of metrics.h.
  *
  * A case's value is the mean over its foreground classes; the set's value is the mean over cases. A
  * value that is undefined (NaN) takes no part, and metric_summary.n says how many did.

@@ -1,5 +1,5 @@
-/* heads.c - the last layers of a network, where the device can run some at once: heads of one output, or two
- * that follow each other.
+/* net_heads.c - the last layers of a network, where the device can run some at once: heads of one output, or
+ * two that follow each other.
  */
 #include "device/heads.h"
 #include "net/net_int.h"
