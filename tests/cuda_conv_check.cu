@@ -235,11 +235,13 @@ static void set_up(struct set *s, const struct one *o, enum precision precision)
     s->grads_before = s->grads.host;
     std::vector<double> half(2 * (size_t)(o->c_out + o->c_in), 0.5);
     must(cudaMalloc((void **)&s->statistics, half.size() * sizeof(double)), "memory");
-    must(cudaMemcpy(s->statistics, half.data(), half.size() * sizeof(double), cudaMemcpyHostToDevice), "upload");
+    must(cudaMemcpy(s->statistics, half.data(), half.size() * sizeof(double), cudaMemcpyHostToDevice),
+         "upload");
 }
 
 /* Batch norm's tables in a row: gamma, beta, running mean and variance, center (c), scale, shift (n, c). */
-static struct k_norm_tables tables_at(const struct set *s, float *f, double *statistics, const double *moments)
+static struct k_norm_tables tables_at(const struct set *s, float *f, double *statistics,
+                                      const double *moments)
 {
     struct k_norm_tables k = {};
     int c = s->o.c_out;

@@ -51,8 +51,8 @@ static struct heads heads_of(const struct scene *s)
     h.dx = s->dx.at[1];
     for (int i = 0; i < h.n; i++) {
         struct head one = {channels_of(i), (const float *)s->weight[i].at[1], (const float *)s->bias[i].at[1],
-                           (float *)s->y[i].at[1], (const float *)s->dy[i].at[1], (float *)s->dweight[i].at[1],
-                           (float *)s->dbias[i].at[1], s->add};
+                           (float *)s->y[i].at[1], (const float *)s->dy[i].at[1],
+                           (float *)s->dweight[i].at[1], (float *)s->dbias[i].at[1], s->add};
         h.head[i] = one;
     }
     return h;
@@ -85,7 +85,8 @@ static void expect_gradients(struct scene *s, int head)
         for (int k = 0; k <= HEADS_IN; k++) {
             double sum = 0;
             for (int64_t v = 0; v < s->voxels; v++)
-                sum += (double)rounded(dy[v * c + o]) * (k < HEADS_IN ? (double)rounded(read_x(s, v, k)) : 1.0);
+                sum += (double)rounded(dy[v * c + o]) *
+                       (k < HEADS_IN ? (double)rounded(read_x(s, v, k)) : 1.0);
             float *to = k < HEADS_IN ? (float *)s->dweight[head].at[0] + k * c + o
                                      : (float *)s->dbias[head].at[0] + o;
             *to = (float)(s->add ? (double)*to + sum : sum);
@@ -135,7 +136,8 @@ static void check(int64_t count, int narrows, int relu, int add)
     struct heads h = heads_of(&s);
     char more[40];
     double forward = 0, sums = 0, start = now();
-    snprintf(more, sizeof more, "%lld, %d%s%s", (long long)count, narrows, relu ? " relu" : "", add ? " add" : "");
+    snprintf(more, sizeof more, "%lld, %d%s%s", (long long)count, narrows, relu ? " relu" : "",
+             add ? " add" : "");
     must(d->heads_forward(gpu, &h), "forward");
     double between = now();
     must(d->heads_backward(gpu, &h), "backward");

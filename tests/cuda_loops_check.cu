@@ -218,7 +218,8 @@ static void check_twin(int classes)
     int64_t n = voxels, count = n * (classes - 1);
     char more[32];
     snprintf(more, sizeof more, "%d classes", classes);
-    struct both z = floats(n * classes, -4, 4), dz = floats(n * classes, -1, 1), raw = floats(count, -0.002, 0.002);
+    struct both z = floats(n * classes, -4, 4), dz = floats(n * classes, -1, 1);
+    struct both raw = floats(count, -0.002, 0.002);
     struct both draw = floats(count, -1, 1), target = floats(count, -1, 1);
     MAP(widen, more, n, (k.x = F(raw), k.out = F(dz), k.c = classes - 1), difference(&dz));
     MAP(narrow, more, n, (k.x = F(dz), k.out = F(draw), k.c = classes - 1), difference(&draw));
@@ -250,7 +251,8 @@ static void check_patch(int channels, float noise)
     struct both from = floats((int64_t)ALL * channels, -1, 1), label = bytes_below(ALL, 5);
     struct both image = floats(n * channels, 5, 6), labels = bytes_below(n, 7), mask = bytes_below(n, 7);
     MAP(patch, more, n, (k.image = F(image), k.label = U(labels), k.mask = U(mask), k.case_image = F(from),
-        k.case_label = U(label), k.dims[0] = D, k.dims[1] = H, k.dims[2] = W, k.h = P, k.w = P, k.c = channels,
+        k.case_label = U(label), k.dims[0] = D, k.dims[1] = H, k.dims[2] = W, k.h = P, k.w = P,
+        k.c = channels,
         k.matrix[0][0] = 0.9f, k.matrix[0][1] = 0.3f, k.matrix[1][0] = -0.3f, k.matrix[1][1] = 0.9f,
         k.matrix[2][2] = -1, k.offset[0] = -2.5f, k.offset[1] = 6, k.offset[2] = 30, k.factor = 1.2f,
         k.shift = 0.1f, k.noise_sd = noise, k.seed = 3, k.step = 5, k.noise_first = 7, k.stream = 2),
@@ -265,7 +267,8 @@ static void check_patch(int channels, float noise)
 /* Kernels, strides and padding that leave voxels out, or meet some twice. */
 static void check_strided(int c, int kernel, int stride, int pad)
 {
-    struct k_window at = {{12, 10, 14}, c, {0, 0, 0}, {kernel, kernel, 1}, {stride, stride, 1}, {pad, pad, 0}};
+    struct k_window at = {{12, 10, 14}, c, {0, 0, 0}, {kernel, kernel, 1}, {stride, stride, 1},
+                          {pad, pad, 0}};
     char more[48];
     snprintf(more, sizeof more, "%d channels, kernel %d, stride %d", c, kernel, stride);
     for (int a = 0; a < 3; a++)
@@ -280,8 +283,8 @@ static void check_strided(int c, int kernel, int stride, int pad)
     MAP(unfold_grad, more, n, (k.at = at, k.rows = F(r), k.plane = 1, k.planes = 2, k.dx = F(dx)),
         difference(&dx));
     upload(&dx);
-    MAP(leaky_grad, more, n, (k.x = F(x), k.more = F(y), k.factor = F(f), k.g = F(dx), k.slope = 0.2f, k.c = c),
-        difference(&dx));
+    MAP(leaky_grad, more, n, (k.x = F(x), k.more = F(y), k.factor = F(f), k.g = F(dx), k.slope = 0.2f,
+        k.c = c), difference(&dx));
     MAP(pool, more, 14 * c, (k.x = F(x), k.mean = F(mean), k.voxels = 120, k.columns = 14, k.c = c,
         k.slope = 0.2f), difference(&mean));
     upload(&mean);
@@ -311,7 +314,8 @@ static void check_pairs(int rows, int dims)
             k.pull = F(pull), k.dx = F(dx), k.count = rows, k.dims = dims, k.own_is_anchor = anchor,
             k.scale = 2.0f, k.weight = 0.3f), difference(&dx));
     SUMS(total, more, count, 1, 1, 0.0, (k.x = F(x)));
-    struct both kind = bytes_below((int64_t)rows * rows, 3), z = floats(rows, 1, 2), rest = floats(rows, 0, 1);
+    struct both kind = bytes_below((int64_t)rows * rows, 3);
+    struct both z = floats(rows, 1, 2), rest = floats(rows, 0, 1);
     MAP(relate, more, rows, (k.unit = F(u), k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.loss = F(loss),
         k.count = rows, k.dims = dims, k.scale = 2.0f),
         larger(difference(&z), larger(difference(&rest), difference(&loss))));
@@ -334,8 +338,8 @@ static void check_window(int channels, int softmax)
     struct both weight = floats(3 * P, 0.1, 1), total = floats(H + W, 1, 2);
     struct both out = floats(plane * channels, 0, 1);
     MAP(window_cut, more, n, (k.scan = F(ring), k.out = F(x), k.c = channels, k.extent[0] = P,
-        k.extent[1] = H, k.extent[2] = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = -3, k.first[1] = 20,
-        k.first[2] = 5, k.flip[1] = 1, k.flip[2] = softmax), difference(&x));
+        k.extent[1] = H, k.extent[2] = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = -3,
+        k.first[1] = 20, k.first[2] = 5, k.flip[1] = 1, k.flip[2] = softmax), difference(&x));
     MAP(window_add, more, n, (k.x = F(x), k.ring = F(ring), k.weight[0] = F(weight),
         k.weight[1] = F(weight) + P, k.weight[2] = F(weight) + 2 * P, k.c = channels, k.softmax = softmax,
         k.h = H, k.w = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = 30, k.first[1] = 16,
@@ -428,7 +432,8 @@ static void check_rows(int official)
         k.c = dims), difference(&g));
     MAP(scatter_rows, more, n * dims, (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side],
         k.c = dims), difference(&from));
-    for (int64_t i = 0; i < (int64_t)5 * n * dims; i++) { /* lower halves may be no numbers: upper ones twice */
+    for (int64_t i = 0; i < (int64_t)5 * n * dims; i++) {
+        /* lower halves may be no numbers: upper ones twice */
         uint32_t *u = (uint32_t *)from.at[0] + i;
         *u = (*u & 0xFFFF0000u) | *u >> 16;
     }
@@ -657,7 +662,8 @@ int main(int argc, char **argv)
     for (int how = K_NEAREST; how <= K_CENTRED; how++)
         check_resize(how, 40, 1), check_resize(how, 2, 3);
     check_shake(16, 0), check_shake(40, 1);
-    check_strided(1, 4, 2, 1), check_strided(24, 4, 2, 1), check_strided(3, 3, 2, 1), check_strided(5, 2, 3, 0);
+    check_strided(1, 4, 2, 1), check_strided(24, 4, 2, 1);
+    check_strided(3, 3, 2, 1), check_strided(5, 2, 3, 0);
     check_pairs(33, 5), check_pairs(320, 128);
     check_window(2, 1), check_window(7, 1), check_window(300, 0);
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);

@@ -1,11 +1,12 @@
 /* conv.cu - convolutions of the GPU: plans, and the calls of driver.h. See conv_int.cuh for the parts.
  *
  *     forward    one pass; moments come with it (tally.cuh), or from what was stored
- *     backward   a pass for dx, likewise with batch norm's sums; beside it, in a stream of its own, the weight
- *                gradient in parts, which are then added; sums for dbias
+ *     backward   a pass for dx, likewise with batch norm's sums; beside it, in a stream of its own, the
+ *                weight gradient in parts, which are then added; sums for dbias
  *
- * Operands of CONV_3 are laid out first (conv_lay.cu): x by the forward pass, dy once for both gradients. dy is
- * read in both streams, so it lies in a ring: what had a place of it must be done before the next takes it.
+ * Operands of CONV_3 are laid out first (conv_lay.cu): x by the forward pass, dy once for both gradients. dy
+ * is read in both streams, so it lies in a ring: what had a place of it must be done before the next takes
+ * it.
  */
 #include <math.h>
 #include <stdlib.h>

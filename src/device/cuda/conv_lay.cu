@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(THREADS) lay_rows(const __grid_constant__ stru
     int item = blockIdx.z, chunk = blockIdx.y;
     run_places(places, j, item);
     __syncthreads();
-    fill(j.to + (int64_t)(item * j.chunks + chunk) * 2 * j.laid.words, j.laid.words, places, RUN, j.from, item,
-         16 * chunk, THREADS);
+    fill(j.to + (int64_t)(item * j.chunks + chunk) * 2 * j.laid.words, j.laid.words, places, RUN, j.from,
+         item, 16 * chunk, THREADS);
 }
 
 static int larger_of(int a, int b)

@@ -1,9 +1,9 @@
 /* heads.cu - heads.h on the GPU: tensor cores, everything read and written once.
  *
  * Rows are voxels, and a lane takes four channels in a row, 4q .. 4q+3, as in conv_one.cu: two words of bf16
- * pairs. So the numbers k of a product are those channels in the order 0 1 4 5 8 9 12 13 | 2 3 6 7 ..., and so
- * are the columns of two tiles of the wide head. The narrow heads share one more tile: lane q has both channels
- * of head q.
+ * pairs. So the numbers k of a product are those channels in the order 0 1 4 5 8 9 12 13 | 2 3 6 7 ..., and
+ * so are the columns of two tiles of the wide head. The narrow heads share one more tile: lane q has both
+ * channels of head q.
  *
  *     forward    (voxels x 16) (16 x [16 | 2 2 2 2])
  *     dx         (voxels x [16 | 2 2 2 2]) (.. x 16), zero where max(x, 0) is flat
@@ -213,7 +213,8 @@ static __device__ void put_sums(const struct heads_job &j, float (&own)[OWN], in
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 2) backward_heads(const __grid_constant__ struct heads_job j)
+static __global__ void __launch_bounds__(THREADS, 2)
+backward_heads(const __grid_constant__ struct heads_job j)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     const struct back_weights w = back_weights_of(j, g, q);

@@ -210,7 +210,8 @@ __device__ __forceinline__ void tally_join(const struct tally &t, const struct t
 }
 
 /* By the last block: what is made of the results of its channels. Not inlined: registers are for products. */
-static __device__ __noinline__ void tally_then(const struct tally &t, const struct tally_block &k, int threads)
+static __device__ __noinline__ void tally_then(const struct tally &t, const struct tally_block &k,
+                                               int threads)
 {
     int end = k.first + k.groups * k.distinct;
     __syncthreads();
