@@ -11,6 +11,10 @@
 #include "prepare/prepare.h"
 #include "scans.h"
 
+static const char *const all_recipes[] = {"auto", "la", "pancreas", "colon", "paper-la", "paper-pancreas",
+                                          "paper-colon", "none"};
+enum { N_RECIPES = sizeof all_recipes / sizeof *all_recipes };
+
 static void recipe_of(struct recipe *r, const char *name)
 {
     struct error e;
@@ -32,12 +36,12 @@ static void recipes_survive_json(void **state)
 {
     (void)state;
     struct error e;
-    for (int i = 0; recipe_name(i); i++) {
+    for (int i = 0; i < N_RECIPES; i++) {
         struct recipe r, back;
         struct js_out o = {0};
         struct js *js;
         char *text, *again;
-        recipe_of(&r, recipe_name(i));
+        recipe_of(&r, all_recipes[i]);
         r.channel[0].low = 0.1 + 1e-17; /* not exact in decimal */
         recipe_to_json(&o, NULL, &r);
         assert_ok(js_out_take(&text, &o, &e), e);
@@ -278,8 +282,8 @@ static void constant_and_broken_images(void **state)
     assert_ok(volume_new(&v, DTYPE_F32, dims, NULL, &e), e);
     for (int i = 0; i < 512; i++)
         ((float *)v.data)[i] = 7.25f;
-    for (int n = 0; recipe_name(n); n++) {
-        recipe_of(&r, recipe_name(n));
+    for (int n = 0; n < N_RECIPES; n++) {
+        recipe_of(&r, all_recipes[n]);
         if (recipe_needs_label(&r) || r.channel[0].scale == SCALE_NONE)
             continue;
         assert_ok(prepare_case(&p, &r, &v, NULL, 0, NULL, &e), e);

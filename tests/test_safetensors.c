@@ -321,10 +321,11 @@ static void what_is_written_is_read(void **state)
     st_free(&f);
     assert_ok(st_read(&back, "own.safetensors", &strict, &e), e);
     static const char *const order[] = {"count", "moment", "w", "seen"}; /* wide before narrow */
+    static const size_t bytes[] = {8, 8, 4, 1};                          /* of an element */
     for (int i = 0; i < 4; i++) {
         const struct st_tensor *t = &back.tensors[i];
         assert_string_equal(t->name, order[i]);
-        assert_int_equal((uintptr_t)t->data % st_element_bytes(t->dtype), 0);
+        assert_int_equal((uintptr_t)t->data % bytes[i], 0);
     }
     assert_memory_equal(st_find(&back, "w")->data, weights, sizeof weights);
     assert_memory_equal(st_find(&back, "count")->data, &counter, 8);

@@ -59,8 +59,6 @@ struct contrast_ops {
     void (*pull)(const struct contrast_work *w, int i0, int i1, int j0, int j1);
 };
 
-/* The whole, on this pool with these tiles. */
-void contrast_run(struct pool *pool, const struct contrast_ops *ops, const struct contrast *c);
 /* device_ops.contrast of the CPU. */
 void cpu_contrast(struct device *dev, const struct contrast *c);
 

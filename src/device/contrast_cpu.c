@@ -126,7 +126,8 @@ static void share_out(const struct buffers *b, const struct contrast *c)
     }
 }
 
-void contrast_run(struct pool *pool, const struct contrast_ops *ops, const struct contrast *c)
+/* The whole, on this pool with these tiles. */
+static void run(struct pool *pool, const struct contrast_ops *ops, const struct contrast *c)
 {
     struct buffers b = cut_scratch(c);
     double bound = fill_rows(&b, c) * log2_e / (double)c->tau;
@@ -144,5 +145,5 @@ void contrast_run(struct pool *pool, const struct contrast_ops *ops, const struc
 void cpu_contrast(struct device *dev, const struct contrast *c)
 {
     if (!dev->error.code)
-        contrast_run(dev->pool, cpu_isa(dev)->contrast, c);
+        run(dev->pool, cpu_isa(dev)->contrast, c);
 }

@@ -349,7 +349,7 @@ static int definition_from_shapes(struct net_definition *out, const struct st_fi
     return check_numbers(out, e);
 }
 
-int model_read_definition(struct net_definition *out, const struct st_file *f, struct error *e)
+static int read_definition(struct net_definition *out, const struct st_file *f, struct error *e)
 {
     struct net_definition d = {.dropout = NET_DROPOUT_BOTH};
     int bad = st_metadata(f, "falx.network") ? definition_from_metadata(&d, f, e)
@@ -417,7 +417,7 @@ int model_read(struct params **out, struct net_definition *def, const char *path
     *out = NULL;
     if (st_read(&f, path, NULL, e) < 0)
         return -1;
-    if (model_read_definition(def, &f, e) < 0 || prove_size(def, &f, e) < 0 ||
+    if (read_definition(def, &f, e) < 0 || prove_size(def, &f, e) < 0 ||
         params_new(&p, dev, def, PARAMS_NO_GRAD, e) < 0 || model_from_tensors(p, &f, "", e) < 0) {
         params_free(p);
         p = NULL;

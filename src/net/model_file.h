@@ -27,7 +27,6 @@ int model_from_tensors(struct params *p, const struct st_file *f, const char *pr
 
 int model_write(const char *path, const struct params *p, const struct net_definition *def, struct error *e);
 /* The definition a file was made with, and then its values. */
-int model_read_definition(struct net_definition *out, const struct st_file *f, struct error *e);
 int model_read(struct params **out, struct net_definition *def, const char *path, struct device *dev,
                struct error *e);
 

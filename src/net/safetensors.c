@@ -35,11 +35,6 @@ static const struct {
 };
 enum { N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
 
-size_t st_element_bytes(enum st_dtype t)
-{
-    return dtypes[t].bytes;
-}
-
 const char *st_dtype_name(enum st_dtype t)
 {
     return dtypes[t].name;

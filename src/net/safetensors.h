@@ -17,7 +17,6 @@ enum st_dtype { ST_F32, ST_F64, ST_F16, ST_BF16, ST_I64, ST_I32, ST_U64, ST_U8, 
 
 enum { ST_FORMAT = 1 }; /* newest "falx.format" that is understood; later ones are refused [K04] */
 
-size_t st_element_bytes(enum st_dtype t);
 const char *st_dtype_name(enum st_dtype t); /* "F32" */
 
 struct st_tensor {

@@ -75,7 +75,6 @@ struct recipe {
  * not finished until recipe_choose() (fingerprint.h) has seen the data. */
 int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan,
                  struct error *e);
-const char *recipe_name(int i); /* of recipe i = 0, 1, ..., NULL past the last */
 int recipe_needs_label(const struct recipe *r); /* 1: it crops around the true label */
 /* The same for a scan that has no label yet: the body (CT) or all of it in place of the box of the label. */
 struct recipe recipe_without_label(const struct recipe *r);

@@ -45,11 +45,6 @@ static const struct recipe recipes[] = {
 };
 enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
 
-const char *recipe_name(int i)
-{
-    return i < N_RECIPES ? recipes[i].name : NULL;
-}
-
 int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan,
                  struct error *e)
 {

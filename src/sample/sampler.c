@@ -214,11 +214,6 @@ void sampler_seek(struct sampler *s, uint64_t step)
     pthread_mutex_unlock(&s->lock);
 }
 
-uint64_t sampler_steps_per_epoch(const struct sampler *s)
-{
-    return s->groups;
-}
-
 size_t sampler_bytes(const struct sampler *s)
 {
     const struct batch *b = &s->ring[0];

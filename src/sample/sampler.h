@@ -81,7 +81,6 @@ const struct batch *sampler_peek(struct sampler *s);
 /* The next batch will be that of `step`. Takes back the borrowed batch. */
 void sampler_seek(struct sampler *s, uint64_t step);
 
-uint64_t sampler_steps_per_epoch(const struct sampler *s);
 size_t sampler_bytes(const struct sampler *s); /* of the ring */
 
 #endif

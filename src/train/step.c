@@ -49,7 +49,8 @@ int64_t trainer_phase_steps(const struct trainer *t, int phase)
     return phase_steps(&t->own->method->phases[phase], t->set);
 }
 
-int64_t trainer_steps_before(const struct trainer *t, int phase)
+/* Of the phases before it. */
+static int64_t steps_before(const struct trainer *t, int phase)
 {
     int64_t sum = 0;
     for (int p = 0; p < phase; p++)
@@ -60,7 +61,7 @@ int64_t trainer_steps_before(const struct trainer *t, int phase)
 void trainer_set_step(struct trainer *t, int64_t step)
 {
     t->step = step;
-    t->draw = (uint64_t)(trainer_steps_before(t, t->phase) + step);
+    t->draw = (uint64_t)(steps_before(t, t->phase) + step);
 }
 
 int trainer_trains(const struct trainer *t)
@@ -76,7 +77,7 @@ struct train_step trainer_describe(const struct trainer *t, double rate)
     struct train_private *own = t->own;
     struct train_step s = {.phase = trainer_phase(t)->name, .phase_number = t->phase,
                            .step = t->step, .steps = t->steps, .done = (int64_t)t->draw,
-                           .total = trainer_steps_before(t, own->n_phases), .rate = rate,
+                           .total = steps_before(t, own->n_phases), .rate = rate,
                            .seconds = trainer_seconds() - own->started, .notes = t->notes,
                            .n_notes = t->n_notes};
     return s;

@@ -45,7 +45,6 @@ struct train_private {
 /* step.c: where the loop stands ... */
 const struct phase *trainer_phase(const struct trainer *t);
 int64_t trainer_phase_steps(const struct trainer *t, int phase);
-int64_t trainer_steps_before(const struct trainer *t, int phase); /* of the phases before it */
 void trainer_set_step(struct trainer *t, int64_t step);           /* and draw */
 int trainer_trains(const struct trainer *t); /* 1: this phase updates a model */
 struct train_step trainer_describe(const struct trainer *t, double rate);

@@ -8,8 +8,9 @@
 
 #include "predict/predict.h"
 
-void validate_dice(double *dice, int n, const label_t *truth, const label_t *prediction,
-                   size_t voxels)
+/* Voxels of every class in truth, prediction and both -> Dice of class 1 .. n into dice[0 .. n-1];
+ * NaN where a class is in neither. */
+static void dice_of(double *dice, int n, const label_t *truth, const label_t *prediction, size_t voxels)
 {
     int64_t sizes[VALIDATE_CLASSES] = {0}, both[VALIDATE_CLASSES] = {0};
     CHECK(n < VALIDATE_CLASSES);
@@ -80,8 +81,8 @@ int validate(struct validation *out, struct device *dev, struct params *p,
         CHECK(c->label);
         if (predict_array(&got, predictor, c->image, c->dims, e) < 0)
             goto out;
-        validate_dice(dice, n, c->label, got.label,
-                      (size_t)c->dims[0] * (size_t)c->dims[1] * (size_t)c->dims[2]);
+        dice_of(dice, n, c->label, got.label,
+                (size_t)c->dims[0] * (size_t)c->dims[1] * (size_t)c->dims[2]);
         add_case(&sums, dice, n);
         prediction_free(&got);
     }

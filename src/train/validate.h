@@ -28,9 +28,4 @@ int validate(struct validation *out, struct device *dev, struct params *p,
              const struct net_definition *def, const struct case_store *cases,
              const struct validate_options *o, struct error *e);
 
-/* Voxels of every class in truth, prediction and both -> Dice of class 1 .. n into dice[0 .. n-1];
- * NaN where a class is in neither. */
-void validate_dice(double *dice, int n, const label_t *truth, const label_t *prediction,
-                   size_t voxels);
-
 #endif
