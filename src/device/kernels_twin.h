@@ -122,7 +122,7 @@ KERNEL void k_distance_grad_range(const struct k_distance_grad *k, int64_t i0, i
  *
  * Every voxel is on one of two sides, of the class or not. What is kept of it is the square of its distance
  * to the nearest one of the other side, negative inside; asked by a voxel of the other side, it is 0 steps
- * away. So three passes along the axes do for both at once. Squares are whole and below 2^24: floats are exact.
+ * away. So three passes along the axes do for both at once. Squares are whole and below 2^24: exact floats.
  */
 #define K_NO_SIDE 4096.0f /* steps to the other side where there is none; longer than any patch */
 

@@ -57,7 +57,8 @@ static void shake_item(struct net *n, int layer, int item, const struct k_view *
     if (n->pass.mode == NET_TRAIN && l->by == NET_PEAKS) {
         const float *kept = n->run[layer].kept + item * kept_floats(voxels);
         RUN(n->dev, keep_low, count, .a = *a, .out = to, .out_bf16 = out->type == VALUE_BF16, .fresh = !add,
-            .activity = kept, .peak = kept + kept_floats(voxels) - 1, .c = out->c, .share = peaks_share(n, layer));
+            .activity = kept, .peak = kept + kept_floats(voxels) - 1, .c = out->c,
+            .share = peaks_share(n, layer));
         return;
     }
     int drop = l->by == NET_DROP && n->pass.mode == NET_TRAIN;

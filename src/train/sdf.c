@@ -1,5 +1,5 @@
-/* sdf.c - see sdf.h. Exact distances along one axis after the other (kernels_twin.h); the sides are scaled one
- * by one, as Xue et al. (AAAI 2020) and Luo et al. (AAAI 2021) published it.
+/* sdf.c - see sdf.h. Exact distances along one axis after the other (kernels_twin.h); the sides are scaled
+ * one by one, as Xue et al. (AAAI 2020) and Luo et al. (AAAI 2021) published it.
  */
 #include <string.h>
 
