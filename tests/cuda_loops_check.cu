@@ -208,8 +208,8 @@ static void check_sides(void)
         k.most_inside = F(most), k.apart = W, k.n = H), difference(&b));
     MAP(side_nearest, "first axis", N, (k.from = F(b), k.to = F(a), k.most_outside = F(most),
         k.most_inside = F(most), k.apart = W * H, k.n = D), difference(&a));
-    MAP(side_map, "", N, (k.square = F(a), k.out = F(b), k.most_outside = F(most), k.most_inside = F(most) + 1,
-        k.c = 1), difference(&b));
+    MAP(side_map, "", N, (k.square = F(a), k.out = F(b), k.most_outside = F(most),
+        k.most_inside = F(most) + 1, k.c = 1), difference(&b));
     drop(&label), drop(&a), drop(&b), drop(&most);
 }
 

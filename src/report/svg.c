@@ -22,25 +22,30 @@ enum {
     MAX_NAME = 24 /* letters of a name beside a row */
 };
 
+/* Literal colours: most programs that draw SVG files know no variables of style sheets. */
+#define COLOURS(c0, c1, c2, c3, c4, c5, ink, dim, line)                                            \
+    ".fx text{fill:" dim "}.fx .t,.fx .k{fill:" ink "}"                                            \
+    ".fx .g,.fx .f{stroke:" line "}.fx .m,.fx .b{stroke:" dim "}"                                  \
+    ".fx .l0{stroke:" c0 "}.fx .l1{stroke:" c1 "}.fx .l2{stroke:" c2 "}"                           \
+    ".fx .l3{stroke:" c3 "}.fx .l4{stroke:" c4 "}.fx .l5{stroke:" c5 "}"                           \
+    ".fx .d0{fill:" c0 "}.fx .d1{fill:" c1 "}.fx .d2{fill:" c2 "}"                                 \
+    ".fx .d3{fill:" c3 "}.fx .d4{fill:" c4 "}.fx .d5{fill:" c5 "}"
+
 const char *svg_style(void)
 {
     /* Six colours apart in hue and in lightness, also for readers who see fewer; brighter ones on dark. */
-    return ".fx{font:12px system-ui,sans-serif;--c0:#1f6fb4;--c1:#cf3f54;--c2:#20855c;--c3:#a8730a;"
-           "--c4:#7548b0;--c5:#59616c;--ink:#1c2026;--dim:#5a626c;--line:#c9ced5}\n"
-           "@media(prefers-color-scheme:dark){.fx{--c0:#6db3f2;--c1:#ff8796;--c2:#5fd3a2;--c3:#e8b84a;"
-           "--c4:#b998f2;--c5:#aab2bd;--ink:#e7eaee;--dim:#a3abb5;--line:#3d444d}}\n"
-           "@media print{.fx{--c0:#1f6fb4;--c1:#cf3f54;--c2:#20855c;--c3:#a8730a;--c4:#7548b0;"
-           "--c5:#59616c;--ink:#000;--dim:#444;--line:#bbb}}\n"
-           ".fx text{fill:var(--dim)}.fx .t{fill:var(--ink);font-weight:600;font-size:14px}"
-           ".fx .k{fill:var(--ink)}.fx path{fill:none;stroke-width:1.8;stroke-linejoin:round}"
-           ".fx .g{stroke:var(--line);stroke-width:1}.fx .m{stroke:var(--dim);stroke-dasharray:4 4}"
-           ".fx .b{stroke:var(--dim);stroke-width:1.5}"
-           ".fx .f{stroke:var(--line);stroke-width:1;opacity:.4}.fx .raw{opacity:.28;stroke-width:1}\n"
-           ".fx .l0{stroke:var(--c0)}.fx .l1{stroke:var(--c1)}.fx .l2{stroke:var(--c2)}"
-           ".fx .l3{stroke:var(--c3)}.fx .l4{stroke:var(--c4)}.fx .l5{stroke:var(--c5)}"
-           ".fx .d0{fill:var(--c0)}.fx .d1{fill:var(--c1)}.fx .d2{fill:var(--c2)}"
-           ".fx .d3{fill:var(--c3)}.fx .d4{fill:var(--c4)}.fx .d5{fill:var(--c5)}\n"
-           ".fx .h1{stroke-dasharray:7 3}.fx .h2{stroke-dasharray:2 3}\n";
+    return ".fx{font:12px system-ui,sans-serif}.fx .t{font-weight:600;font-size:14px}"
+           ".fx path{fill:none;stroke-width:1.8;stroke-linejoin:round}.fx .g{stroke-width:1}"
+           ".fx .m{stroke-dasharray:4 4}.fx .b{stroke-width:1.5}.fx .f{stroke-width:1;opacity:.4}"
+           ".fx .raw{opacity:.28;stroke-width:1}.fx .h1{stroke-dasharray:7 3}.fx .h2{stroke-dasharray:2 3}\n"
+           COLOURS("#1f6fb4", "#cf3f54", "#20855c", "#a8730a", "#7548b0", "#59616c", "#1c2026", "#5a626c",
+                   "#c9ced5") "\n"
+           "@media(prefers-color-scheme:dark){"
+           COLOURS("#6db3f2", "#ff8796", "#5fd3a2", "#e8b84a", "#b998f2", "#aab2bd", "#e7eaee", "#a3abb5",
+                   "#3d444d") "}\n"
+           "@media print{"
+           COLOURS("#1f6fb4", "#cf3f54", "#20855c", "#a8730a", "#7548b0", "#59616c", "#000", "#444",
+                   "#bbb") "}\n";
 }
 
 /* More curves than colours: the next six are dashed, the last dotted. */
