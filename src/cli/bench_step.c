@@ -5,12 +5,15 @@
  *     step.supervised.la    of a plain V-Net, 4 patches of 112x112x80
  *     step.aua.tf32.la      in tf32, on a GPU
  *     step.aua.la.memory    GiB held on the GPU
+ *
+ * Other methods are measured when they are named: step.dtc.la.
  */
 #include <string.h>
 
 #include "base/io.h"
 #include "base/rng.h"
 #include "cli/bench.h"
+#include "train/method.h"
 #include "train/train.h"
 
 enum { MOST_STEPS = 60 };
@@ -101,12 +104,25 @@ out:
     return result;
 }
 
+static int is_wanted(const struct config *c, const char *method)
+{
+    char stem[48];
+    int wanted = strcmp(method, "supervised") == 0 || strcmp(method, "aua") == 0;
+    snprintf(stem, sizeof stem, "step.%s", method);
+    for (int i = 0; i < c->n_args; i++) {
+        const char *more = text_starts_with(c->args[i], stem) ? c->args[i] + strlen(stem) : "none";
+        wanted |= *more == '.' || *more == '\0';
+    }
+    return wanted;
+}
+
 int bench_steps(const struct bench_teller *t, struct error *e)
 {
     for (int i = 0; i < BENCH_PATCHES; i++)
         for (int tf32 = 0; tf32 <= bench_on_gpu(t->config); tf32++)
-            if (bench_step(t, "supervised", tf32, &bench_patches[i], e) < 0 ||
-                bench_step(t, "aua", tf32, &bench_patches[i], e) < 0)
-                return -1;
+            for (int m = 0; methods[m]; m++)
+                if (is_wanted(t->config, methods[m]->name) &&
+                    bench_step(t, methods[m]->name, tf32, &bench_patches[i], e) < 0)
+                    return -1;
     return 0;
 }
