@@ -240,8 +240,8 @@ static void threads_do_not_matter(void **state)
     mem_free(home);
 }
 
-/* home/images/NAME and home/labels/NAME: a label of 0 and 1, but for one voxel of value `stray`. */
-static void put_stray(const char *home, const char *name, uint64_t seed, label_t stray)
+/* home/images/NAME and home/labels/NAME: a label of 0 and `usual`, but for one voxel of value `stray`. */
+static void put_label(const char *home, const char *name, uint64_t seed, int usual, int stray)
 {
     const struct cut c = {seed, {0, 0, 0}, {8, 8, 8}, 1, 0, 0};
     char path[300];
@@ -250,7 +250,7 @@ static void put_stray(const char *home, const char *name, uint64_t seed, label_t
     put_scene(path, &c, 0);
     assert_ok(volume_new(&v, DTYPE_U16, c.dims, NULL, &e), e);
     for (int64_t i = 0; i < volume_voxels(&v); i++)
-        ((label_t *)v.data)[i] = (label_t)(i == 77 ? stray : i % 2);
+        ((label_t *)v.data)[i] = (label_t)(i == 77 ? stray : i % 2 * usual);
     snprintf(path, sizeof path, "%s/labels/%s", home, name);
     assert_ok(volume_write(&v, path, &e), e);
     volume_free(&v);
@@ -273,9 +273,9 @@ static void a_stray_label_is_told_once(void **state)
     struct log log;
     enum error_code code;
     char *home = make_home(), path[300];
-    put_stray(home, "a.nii", 11, 300);
-    put_stray(home, "b.nii", 12, 65535);
-    put_stray(home, "c.nii", 13, 1);
+    put_label(home, "a.nii", 11, 1, 300);
+    put_label(home, "b.nii", 12, 1, 65535);
+    put_label(home, "c.nii", 13, 1, 1);
     for (int skip_bad = 0; skip_bad < 2; skip_bad++) {
         check(&log, &code, home, 2, skip_bad);
         assert_int_equal(code, ERR_DATA);
@@ -292,15 +292,31 @@ static void a_stray_label_is_told_once(void **state)
     mem_free(home);
 }
 
+static void labels_without_foreground_are_refused(void **state)
+{
+    (void)state;
+    struct log log;
+    enum error_code code;
+    char *home = make_home();
+    put_label(home, "a.nii", 11, 0, 0);
+    put_label(home, "b.nii", 12, 0, 0);
+    check(&log, &code, home, 2, 0);
+    assert_int_equal(code, ERR_DATA);
+    assert_int_equal(log.report.n_problems, 1);
+    assert_non_null(strstr(log.text, "no label has any foreground [L07]"));
+    io_remove_tree(home);
+    mem_free(home);
+}
+
 static void missing_classes_are_told_as_runs(void **state)
 {
     (void)state;
     struct log log;
     enum error_code code;
     char *home = make_home();
-    put_stray(home, "a.nii", 11, 5);
-    put_stray(home, "b.nii", 12, 7);
-    put_stray(home, "c.nii", 13, 251);
+    put_label(home, "a.nii", 11, 1, 5);
+    put_label(home, "b.nii", 12, 1, 7);
+    put_label(home, "c.nii", 13, 1, 251);
     check(&log, &code, home, 1, 0);
     assert_int_equal(code, ERR_DATA);
     assert_int_equal(log.report.n_problems, 3);
@@ -325,7 +341,7 @@ static void skipping_every_case_is_refused(void **state)
     assert_int_equal(code, ERR_DATA);
     assert_int_equal(log.report.n_problems, 1);
     assert_non_null(strstr(log.text, ": no case that can be prepared [L01]"));
-    put_stray(home, "sound.nii", 11, 1);
+    put_label(home, "sound.nii", 11, 1, 1);
     check(&log, &code, home, 2, 1);
     assert_int_equal(code, ERR_NONE);
     io_remove_tree(home);
@@ -383,6 +399,7 @@ int main(void)
         T(small_and_flat_scans_have_none),
         T(threads_do_not_matter),
         T(a_stray_label_is_told_once),
+        T(labels_without_foreground_are_refused),
         T(missing_classes_are_told_as_runs),
         T(skipping_every_case_is_refused),
         T(real_twins),

@@ -167,6 +167,16 @@ static void nnunet(void **state)
     assert_non_null(strstr(e.text, "nochannel"));
 }
 
+static void nnunet_of_another_ending(void **state)
+{
+    (void)state;
+    struct dataset d;
+    put("dataset.json", NNUNET(""));
+    put_each("imagesTr/@.nrrd", "a_0000 a_0001");
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
+    assert_string_equal(e.text, "./dataset.json: file_ending is .nii.gz, but no image ends in _0000.nii.gz");
+}
+
 static void nnunet_dataset_key(void **state)
 {
     (void)state;
@@ -612,6 +622,7 @@ int main(void)
         T(plain),
         T(plain_with_suffixes),
         T(nnunet),
+        T(nnunet_of_another_ending),
         T(nnunet_dataset_key),
         T(regions_are_plain_values),
         T(msd),

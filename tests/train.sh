@@ -51,6 +51,9 @@ same anew/model.safetensors first
 expect 3 '[L10]' "$falx" train set -o unlearnt $tiny --val 2
 [ ! -e unlearnt ] || wrong "without a label to learn from scans were prepared: $(find unlearnt | head -3)"
 
+expect 3 'set: no label has any foreground [L07]' "$falx" train set -o unlearnt $tiny --label-map 1=0
+expect 0 '2 of 3 classes, the first of them 1, have no voxel' "$falx" train set -o gap $tiny --label-map 1=3
+
 # ---- trainings that share a folder of prepared cases wait for each other -------------------------
 expect 0 done "$falx" train set -o shared-1 $tiny --recipe la --cache shared
 flock shared sleep 2 & pid=$!

@@ -294,6 +294,35 @@ static int copy_names(struct run_facts *f, const struct dataset *d, struct error
     return 0;
 }
 
+/* At least one class beside background, and not too many; those without an example are told of. */
+static int check_classes(const struct config *c, const struct case_store *s, struct error *e)
+{
+    char seen[DATASET_MOST_CLASSES] = {0};
+    int missing = 0, first = 0;
+    if (s->n_classes < 2 || s->n_classes > DATASET_MOST_CLASSES) {
+        if (s->n_classes < 2)
+            fail(e, ERR_DATA, "L07", "no label has any foreground");
+        else
+            fail(e, ERR_DATA, "L05", "%d classes, allowed 2..%d", s->n_classes, DATASET_MOST_CLASSES);
+        return fail_in(e, c->args[0]);
+    }
+    for (int i = 0; i < s->n_labeled; i++) {
+        const struct stored_case *k = &s->cases[i];
+        for (int64_t v = 0, n = (int64_t)k->dims[0] * k->dims[1] * k->dims[2]; v < n; v++)
+            seen[k->label[v]] = 1;
+    }
+    for (int k = s->n_classes - 1; k > 0; k--)
+        if (!seen[k]) {
+            first = k;
+            missing++;
+        }
+    if (missing)
+        report_line(console_report(c), REPORT_WARNING, c->args[0], "L07",
+                    "%d of %d classes, the first of them %d, ha%s no voxel in the labels of training and "
+                    "cannot be learnt", missing, s->n_classes - 1, first, missing == 1 ? "s" : "ve");
+    return 0;
+}
+
 int train_data_load(struct train_data *out, struct config *c, struct pool *pool, struct error *e)
 {
     struct dataset d = {0};
@@ -310,11 +339,8 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
         out->store.n_classes = out->val.n_classes;
     f->channels = out->store.channels;
     f->classes = out->store.n_classes;
-    if (f->classes < 2 || f->classes > DATASET_MOST_CLASSES) {
-        fail(e, ERR_DATA, "L05", "%d classes, allowed 2..%d", f->classes, DATASET_MOST_CLASSES);
-        fail_in(e, c->args[0]);
+    if (check_classes(c, &out->store, e) < 0)
         goto out;
-    }
     if (c->set.patch[0] == 0 && choose_patch(c->set.patch, &out->store, &f->recipe, e) < 0)
         goto out;
     for (int a = 0; a < 3; a++)

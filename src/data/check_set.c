@@ -125,6 +125,10 @@ static void check_classes(struct check_job *j)
 {
     const struct check_result *r = j->out;
     int labeled = dataset_count(j->d, SPLIT_TRAIN, 1), in_test = dataset_count(j->d, SPLIT_TEST, 1);
+    if (r->n_classes == 1) {
+        report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07", "no label has any foreground");
+        problem(j);
+    }
     for (int k = 1; k < r->n_classes && labeled + in_test > 0; k++) {
         if (r->voxels[k] == 0) {
             k = tell_missing(j, k);

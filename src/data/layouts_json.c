@@ -312,6 +312,9 @@ static int open_nnunet(struct opening *w, const struct js *root, struct error *e
         (items ? add_named_items(w, items, e)
                : opening_add_folders(w, CHANNELS_NUMBERED, ending, e)) < 0)
         return -1;
+    if (!items && w->d->n_cases == 0)
+        return fail(e, ERR_DATA, "L01", "file_ending is %.40s, but no image ends in _0000%.40s", ending,
+                    ending);
     int64_t claimed;
     int found = dataset_count(w->d, SPLIT_TRAIN, 1);
     if (js_int(&claimed, js_get(root, "numTraining")) == 0 && claimed != found)

@@ -159,26 +159,41 @@ static int measure_case(struct set *s, struct set_case *c, struct pool *inner, s
     return status;
 }
 
+/* Refuses a case with other channels than the first, or than dataset.json says [L14]. */
+static int check_channels(const struct set *s, const struct set_case *c, const struct set_case *first,
+                          struct error *e)
+{
+    int here = c->print.n_channels, wanted = s->d->n_channels ? s->d->n_channels : first->print.n_channels;
+    if (here == wanted)
+        return 0;
+    fail(e, ERR_DATA, "L14", "%d channel%s, %s has %d", here, here == 1 ? "" : "s",
+         s->d->n_channels ? "dataset.json" : first->from->images[0], wanted);
+    return fail_in(e, c->from->images[0]);
+}
+
 /* The fingerprint of the training cases that are sound, or of the test cases if there are no
  * others. */
 static int take_fingerprint(struct set *s, struct error *e)
 {
     struct case_print *prints = mem_alloc(e, (size_t)s->n, sizeof *prints);
-    int n = 0;
-    if (!prints)
-        return -1;
+    const struct set_case *first = NULL;
+    int n = 0, status = prints ? 0 : -1;
     for (int split = SPLIT_TRAIN; split <= SPLIT_TEST && n == 0; split++) {
-        for (int i = 0; i < s->n; i++) {
+        for (int i = 0; i < s->n && status == 0; i++) {
             const struct set_case *c = &s->cases[i];
-            if (!c->bad && (int)c->from->split == split)
-                prints[n++] = c->print;
+            if (c->bad || (int)c->from->split != split)
+                continue;
+            first = first ? first : c;
+            prints[n++] = c->print;
+            status = check_channels(s, c, first, e);
         }
     }
-    int status = n > 0 ? fingerprint_combine(&s->fingerprint, prints, n, e)
-                       : fail(e, ERR_DATA, "L01", "no case that can be prepared");
+    if (status == 0 && (n > 0 ? fingerprint_combine(&s->fingerprint, prints, n, e)
+                              : fail(e, ERR_DATA, "L01", "no case that can be prepared")) < 0)
+        status = fail_in(e, s->d->root);
     mem_free(prints); /* the samples stay with the cases */
     if (status < 0)
-        return fail_in(e, s->d->root);
+        return -1;
     if (strcmp(s->recipe.name, "auto") == 0)
         recipe_choose(&s->recipe, &s->fingerprint);
     return 0;

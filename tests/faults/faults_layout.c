@@ -322,6 +322,8 @@ static void l14(void)
     nifti_put("images/b.nii", &f);
     run("check", ".", NULL);
     expect_refusal(3, "images/b.nii", "2 channels, case \"a\" has 1");
+    run("prepare", ".", "-o", "prepared", NULL);
+    expect_refusal(3, "images/b.nii", "2 channels, ./images/a.nii has 1");
     put_image("images/b.nii", 101);
     put_text("images/b.nrrd", "NRRD0004\n");
     run("check", ".", NULL);
