@@ -245,6 +245,8 @@ static void all_errors(void)
     refused(falx_open(&run, "plain", &(struct falx_options){.precision = "f16"}, &e), &e, 2, "C01");
     refused(falx_open(&run, "plain", &(struct falx_options){.device = "abacus"}, &e), &e, 2, "C01");
     refused(falx_open(&run, "plain", &(struct falx_options){.model = "best"}, &e), &e, 3, "S10");
+    refused(falx_open(&run, "plain", &(struct falx_options){.threads = 100000}, &e), &e, 2, "C02");
+    refused(falx_open(&run, NULL, NULL, &e), &e, 2, "C02");
     assert_int_equal(falx_open(&run, "nowhere", NULL, NULL), -1); /* nobody asks why */
     assert_int_equal(falx_open(&run, "plain", NULL, &e), 0);
     refused(falx_predict(run, &wants_std, &image, &e), &e, 2, "");
@@ -266,6 +268,11 @@ static void all_errors(void)
     image.affine[1][1] = 0; /* flat */
     refused(falx_predict(run, &maps, &image, &e), &e, 3, "N25");
     refused(falx_predict_file(run, "nowhere.nii", "out.nii", &e), &e, 4, "Z12");
+    refused(falx_predict_file(run, NULL, "out.nii", &e), &e, 2, "C02");
+    refused(falx_predict_file(run, "scan.nii", NULL, &e), &e, 2, "C02");
+    struct error inner;
+    assert_ok(io_write_all("scan.nii", 0666, "precious", 8, &inner), inner);
+    refused(falx_predict_file(run, "scan.nii", "./scan.nii", &e), &e, 2, "O01");
     assert_int_equal(falx_predict_file(run, "nowhere.nii", "out.png", &e), -1);
     assert_false(io_exists("out.nii"));
     unlink("plain/metrics.sqlite");

@@ -476,6 +476,8 @@ static void absurd_grids_are_refused(void **state)
     struct error e;
     noise_volume(&v, dims, 9);
     assert_refused(to_spacing(&made, &v, tiny, RESAMPLE_LINEAR, NULL, &e), e, ERR_DATA, "");
+    const double vast[3] = {1e4, 1, 1};
+    assert_refused(to_spacing(&made, &v, vast, RESAMPLE_SMOOTH, NULL, &e), e, ERR_DATA, "N23");
     assert_int_equal(resample_count(5, 0.5, 1.0), 2); /* 2.5 rounds to even */
     assert_int_equal(resample_count(7, 0.5, 1.0), 4);
     assert_int_equal(resample_count(1, 0.1, 1.0), 1);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/io.h"
 #include "base/pool.h"
 #include "base/version.h"
 #include "predict/open_run.h"
@@ -40,6 +41,15 @@ static int precision_of(enum precision *out, const char *name, struct error *e)
     return fail(e, ERR_CONFIG, "C01", "precision \"%.20s\", allowed auto|f32|bf16|tf32", name);
 }
 
+static int check_request(const char *folder, const struct falx_options *o, struct error *e)
+{
+    if (!folder)
+        return fail(e, ERR_CONFIG, "C02", "no folder of a run was named");
+    if (o->threads < 0 || o->threads > FALX_MOST_THREADS)
+        return fail(e, ERR_CONFIG, "C02", "threads=%d, allowed 0..%d", o->threads, FALX_MOST_THREADS);
+    return 0;
+}
+
 /* From a flag of falx.h to one of open_run.h. */
 static int choice(int flag)
 {
@@ -60,7 +70,8 @@ int falx_open(struct falx_run **out, const char *folder, const struct falx_optio
         .adapt = choice(o->adapt),
         .how = {.weight = WINDOW_GAUSSIAN, .uncertainty = o->uncertainty, .seed = 1337, .probabilities = 1}};
     float_mode_begin(&callers);
-    if (!r || precision_of(&wanted.device.precision, o->precision, &inner) < 0 ||
+    if (!r || check_request(folder, o, &inner) < 0 ||
+        precision_of(&wanted.device.precision, o->precision, &inner) < 0 ||
         !(r->folder = mem_string(&inner, folder)) || open_run(&r->open, folder, &wanted, &inner) < 0)
         goto failed;
     *out = r;
@@ -155,6 +166,19 @@ int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx
     return result < 0 ? told(e, &inner) : 0;
 }
 
+/* A mask in the place of its scan would be the end of the scan. */
+static int check_files(const char *in, const char *out, struct error *e)
+{
+    if (!in || !out)
+        return fail(e, ERR_CONFIG, "C02", "no %s file was named", in ? "output" : "input");
+    if (volume_can_write(out, e) < 0)
+        return -1;
+    if (!io_is_same(in, out))
+        return 0;
+    fail(e, ERR_CONFIG, "O01", "this is the scan to predict, and would be replaced");
+    return fail_in(e, out);
+}
+
 int falx_predict_file(struct falx_run *run, const char *in, const char *out, struct falx_error *e)
 {
     struct error inner = {.code = ERR_NONE};
@@ -163,7 +187,7 @@ int falx_predict_file(struct falx_run *run, const char *in, const char *out, str
     struct float_mode callers;
     int result = -1;
     float_mode_begin(&callers);
-    if (volume_can_write(out, &inner) == 0 && volume_read(&v, in, NULL, &inner) == 0 &&
+    if (check_files(in, out, &inner) == 0 && volume_read(&v, in, NULL, &inner) == 0 &&
         open_run_predict(&r, &run->open, &v, &inner) == 0)
         result = volume_write(&r.label, out, &inner);
     float_mode_end(&callers);

@@ -29,8 +29,9 @@ struct falx_error {
     char text[360]; /* one line */
 };
 
+enum { FALX_MOST_THREADS = 1024 };
 struct falx_options {
-    int threads;            /* 0: one per core */
+    int threads;            /* 0: one per core; at most FALX_MOST_THREADS */
     const char *device;     /* "auto" (NULL), "cpu", "cuda", "cuda:N" */
     const char *precision;  /* "auto" (NULL), "f32", "bf16", "tf32" */
     const char *model;      /* "final" (NULL), "best", "stage1" */
@@ -74,7 +75,8 @@ struct falx_maps {
 };
 FALX_API int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx_image *image,
                           struct falx_error *e);
-/* From a file (or DICOM folder) to a mask .nii, .nii.gz or .nrrd on the same grid. */
+/* From a file (or DICOM folder) to a mask .nii, .nii.gz or .nrrd on the same grid. A file that is there
+ * is replaced, but never the scan itself. */
 FALX_API int falx_predict_file(struct falx_run *run, const char *in, const char *out, struct falx_error *e);
 
 /* A number of training over the steps: "loss", "supervised", ...; "validation" is the mean Dice. */

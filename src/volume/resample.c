@@ -169,7 +169,7 @@ static int taps_new(struct taps *t, const struct resample_axis *a, int64_t n,
     size_t cells = 0;
     memset(t, 0, sizeof *t);
     if (radius > 4096.0)
-        return fail(e, ERR_DATA, NULL, "new voxels are %g old ones long", radius);
+        return fail(e, ERR_DATA, "N23", "new voxels are %g old ones long, allowed up to 4096", radius);
     t->n = a->n;
     t->per = taps_per_output(kind, radius, n);
     if (size_mul(&cells, (size_t)a->n, (size_t)t->per) < 0)
