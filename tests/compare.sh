@@ -106,6 +106,20 @@ cp -r machine2/runs/* machine1/runs/
 "$falx" compare set -o machine1 $tiny $plan --tables || fail 'copied runs'
 same whole machine1
 
+
+# ---- results that were damaged on the way ------------------------------------------------------------------------------
+damaged() { # damaged TEXT SED-SCRIPT: of one result.json
+    cp -r machine2 damaged
+    sed -i "$2" "$(find damaged -name result.json | sort | head -1)"
+    "$falx" compare set -o damaged $tiny $plan --tables >out 2>err
+    code=$?
+    [ $code = 3 ] && grep -qF -- "$1" err || fail "$2: exit $code, $(cat err)"
+    rm -rf damaged
+}
+damaged 'expected that of' '0,/"name": "/s//&x/'
+damaged ', expected "phantom_' 's/"name": "phantom_/&x/'
+"$falx" compare set -o machine2 $tiny ${plan% --quiet} --tables | grep -q '^machine2: 4 of 8 runs in ' || fail 'finished runs are not told'
+
 # ---- held-out cases of other kinds ------------------------------------------------------------------------------------
 printf 'phantom_0003\nphantom_0004\n' >held.list
 "$falx" compare set -o listed $tiny --methods supervised --labels 1,all --test held.list --quiet || fail '--test LIST'
@@ -135,6 +149,7 @@ refused() { # refused CODE TEXT options: the last line of what is said
     [ ! -e refused ] || fail "$* left $(find refused | head -5)"
 }
 refused 2 '--merge: "" is no folder' set --merge whole,,machine2
+refused 2 '--merge: "whole/runs" holds no runs/ of a plan' set --merge whole/runs
 for f in results.md cost.csv report.html; do
     rm -rf mine && mkdir mine && echo mine >mine/$f
     "$falx" compare set -o mine $tiny --methods supervised --labels 2 >out 2>err

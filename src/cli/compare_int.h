@@ -85,7 +85,8 @@ int plan_train_config(struct config *out, const struct plan_cell *cell, struct e
 /* What a result must agree on to belong to the cell: settings, data, protocol. */
 int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct plan_cell *cell,
                struct error *e);
-/* The result of a cell into *out: 1, 0 if there is none, -1 if it was made with other settings [K05]. */
+/* The result of a cell into *out: 1, 0 if there is none, -1 if it is damaged or was made with other
+ * settings [K05]. */
 int plan_result(struct compare_run *out, const struct plan *p, const struct plan_cell *cell, const char *path,
                 struct error *e);
 
@@ -120,6 +121,6 @@ int compare_jobs(int *code, struct plan *p, struct error *e);
 int compare_merge(int *n, const struct plan *p, struct error *e);
 
 /* compare_output.c */
-int compare_output(const struct plan *p, struct error *e);
+int compare_output(int *finished, const struct plan *p, struct error *e);
 
 #endif

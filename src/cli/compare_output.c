@@ -375,7 +375,7 @@ static void output_free(struct output *o)
     mem_free(o->here);
 }
 
-int compare_output(const struct plan *p, struct error *e)
+int compare_output(int *finished, const struct plan *p, struct error *e)
 {
     struct output o = {.p = p};
     describe(&o);
@@ -386,6 +386,9 @@ int compare_output(const struct plan *p, struct error *e)
         result = compare_summarise(&o.all, e);
     if (result == 0)
         result = write_all(&o, e);
+    *finished = 0;
+    for (int i = 0; i < p->n_cells && result == 0; i++)
+        *finished += o.here[i] && !o.runs[i].error;
     output_free(&o);
     return result;
 }

@@ -496,6 +496,25 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     return 0;
 }
 
+/* Files come from other machines and from editors: the run's name, and a score for each case to score on. */
+static int check_scores(const struct compare_run *r, const struct plan *p, const struct plan_cell *cell,
+                        struct error *e)
+{
+    if (strcmp(r->name, cell->name) != 0)
+        return fail(e, ERR_DATA, "C01", "the result of \"%.80s\", expected that of %.80s", r->name,
+                    cell->name);
+    if (r->error)
+        return 0;
+    if (r->scores.n_cases != p->held.n_cases)
+        return fail(e, ERR_DATA, "C01", "scores of %d cases, expected %d", r->scores.n_cases,
+                    p->held.n_cases);
+    for (int i = 0; i < p->held.n_cases; i++)
+        if (strcmp(r->scores.names[i], p->held.cases[i].name) != 0)
+            return fail(e, ERR_DATA, "C01", "score %d is of case \"%.80s\", expected \"%.80s\"", i + 1,
+                        r->scores.names[i], p->held.cases[i].name);
+    return 0;
+}
+
 int plan_result(struct compare_run *out, const struct plan *p, const struct plan_cell *cell, const char *path,
                 struct error *e)
 {
@@ -519,6 +538,8 @@ int plan_result(struct compare_run *out, const struct plan *p, const struct plan
                       "settings of then", key, have, want.fact[i].value);
         fail_in(e, path);
     }
+    if (result == 1 && check_scores(out, p, cell, e) < 0)
+        result = fail_in(e, path);
 out:
     js_free(json);
     if (result < 0)

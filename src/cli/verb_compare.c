@@ -74,7 +74,7 @@ static int run_plan(struct plan *p, struct error *e)
 {
     const char *dir = p->c->output;
     size_t missing = io_missing(dir);
-    int merged = 0, code = 0, result;
+    int merged = 0, finished = 0, code = 0, result;
     if (spare_others(dir, e) < 0 || io_make_folders(dir, e) < 0 || io_lock_folder(&p->lock, dir, e) < 0)
         return complain(e);
     result = sweep(p, e);
@@ -88,15 +88,15 @@ static int run_plan(struct plan *p, struct error *e)
     if (result == 0)
         result = io_check_locked(p->lock, dir, e);
     if (result == 0)
-        result = compare_output(p, e);
+        result = compare_output(&finished, p, e);
     if (result < 0)
         io_remove_empty(dir, missing); /* a plan that was refused leaves nothing */
     io_unlock_folder(p->lock);
     if (result < 0)
         return complain(e);
     if (!p->c->quiet)
-        printf("%s: %d runs in %d table%s: results.md, cost.md, report.html\n", dir, p->n_cells, p->n_tables,
-               p->n_tables == 1 ? "" : "s");
+        printf("%s: %d of %d runs in %d table%s: results.md, cost.md, report.html\n", dir, finished,
+               p->n_cells, p->n_tables, p->n_tables == 1 ? "" : "s");
     return code;
 }
 
