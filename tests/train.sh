@@ -48,6 +48,10 @@ expect 0 'done other' "$falx" train set -o other $tiny --resume --weight-decay 0
 expect 0 'starting over' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
 same anew/model.safetensors first
 
+cp -r run stale && rm stale/run.json # its numbers are those of nobody
+expect 0 'done stale' "$falx" train set -o stale $tiny --method supervised --steps 2
+expect 0 '"steps": 2,' "$falx" report stale -o stale.html --json
+
 expect 3 '[L10]' "$falx" train set -o unlearnt $tiny --val 2
 [ ! -e unlearnt ] || wrong "without a label to learn from scans were prepared: $(find unlearnt | head -3)"
 

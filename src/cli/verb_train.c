@@ -130,7 +130,7 @@ static void tell_fact(struct telling *t, const char *key, double value, int digi
 static void recall_seconds(struct telling *t)
 {
     char *before = NULL;
-    if (t->runs && runs_fact(&before, t->runs, "seconds", &t->error) < 0)
+    if (t->runs && t->config->resume && runs_fact(&before, t->runs, "seconds", &t->error) < 0)
         store_failed(t);
     if (!before || parse_real(&t->earlier, before) < 0)
         t->earlier = 0.0;
@@ -366,6 +366,8 @@ static int open_records(struct telling *t, const struct config *c, struct error 
     int result = -1;
     if (store && log) {
         result = runs_open(&t->runs, store, e);
+        if (result == 0 && !c->resume) /* numbers of a run that lost its run.json */
+            result = runs_forget_after(t->runs, 0, 0, e);
         t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
         if (t->log < 0 && result == 0) {
             fail_errno(e, errno, "cannot open");
