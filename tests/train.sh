@@ -52,6 +52,13 @@ cp -r run stale && rm stale/run.json # its numbers are those of nobody
 expect 0 'done stale' "$falx" train set -o stale $tiny --method supervised --steps 2
 expect 0 '"steps": 2,' "$falx" report stale -o stale.html --json
 
+cp -r run torn && truncate -s 5000 torn/metrics.sqlite && cp torn/metrics.sqlite damaged && echo old >torn/metrics.sqlite-journal
+expect 3 '[K02]' "$falx" report torn -o torn.html
+expect 0 'put aside as metrics.sqlite.damaged' "$falx" train set -o torn $tiny --resume
+same torn/metrics.sqlite.damaged damaged
+same torn/model.safetensors first
+expect 0 '1 run' "$falx" report torn -o torn.html
+
 expect 3 '[L10]' "$falx" train set -o unlearnt $tiny --val 2
 [ ! -e unlearnt ] || wrong "without a label to learn from scans were prepared: $(find unlearnt | head -3)"
 

@@ -360,12 +360,24 @@ static int measure_budget(struct config *c, const struct train_options *o, doubl
 
 /* ---- the verb ----------------------------------------------------------------------------------- */
 
+/* A damaged store is put aside and a new one begun: the run matters more than its numbers. */
+static int open_store(struct telling *t, const char *path, struct error *e)
+{
+    if (runs_open(&t->runs, path, e) == 0)
+        return 0;
+    if (strcmp(e->id, RUNS_DAMAGED) != 0)
+        return -1;
+    report_line(console_report(t->config), REPORT_WARNING, NULL, e->id,
+                "%s; put aside as metrics.sqlite.damaged, a new one is begun", e->text);
+    return runs_put_aside(path, e) < 0 ? -1 : runs_open(&t->runs, path, e);
+}
+
 static int open_records(struct telling *t, const struct config *c, struct error *e)
 {
     char *store = path_join(e, c->output, "metrics.sqlite"), *log = path_join(e, c->output, "log.txt");
     int result = -1;
     if (store && log) {
-        result = runs_open(&t->runs, store, e);
+        result = open_store(t, store, e);
         if (result == 0 && !c->resume) /* numbers of a run that lost its run.json */
             result = runs_forget_after(t->runs, 0, 0, e);
         t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

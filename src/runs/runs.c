@@ -15,6 +15,7 @@
  */
 #include "runs/runs.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <sqlite3.h>
@@ -77,9 +78,11 @@ static enum error_code code_of(int sqlite_code)
 static int failed(const struct runs *r, const char *what, struct error *e)
 {
     int code = sqlite3_extended_errcode(r->db);
-    const char *id = (code & 0xFF) == SQLITE_FULL  ? "P04"
-                     : code_of(code) == ERR_SYSTEM ? "P05"
-                                                   : NULL;
+    int kind = code & 0xFF;
+    const char *id = kind == SQLITE_FULL                                ? "P04"
+                     : kind == SQLITE_NOTADB || kind == SQLITE_CORRUPT ? RUNS_DAMAGED
+                     : code_of(code) == ERR_SYSTEM                     ? "P05"
+                                                                        : NULL;
     fail(e, code_of(code), id, "%s: %s", what, sqlite3_errmsg(r->db));
     return fail_in(e, r->path);
 }
@@ -144,7 +147,7 @@ static int check_pages(struct runs *r, struct error *e)
     } else {
         const char *answer = (const char *)sqlite3_column_text(s, 0);
         if (!answer || strcmp(answer, "ok") != 0) {
-            fail(e, ERR_DATA, NULL, "damaged; put aside, training goes on without it");
+            fail(e, ERR_DATA, RUNS_DAMAGED, "damaged, expected the metrics of a falx run");
             result = fail_in(e, r->path);
         }
     }
@@ -247,6 +250,25 @@ int runs_open(struct runs **out, const char *path, struct error *e)
     release(*out);
     *out = NULL;
     return -1;
+}
+
+/* Its journal goes with it: SQLite would roll it back into the file that takes its place. */
+int runs_put_aside(const char *path, struct error *e)
+{
+    static const char *const part[] = {"", "-journal"};
+    int result = 0;
+    for (int i = 0; i < 2 && result == 0; i++) {
+        char *from = mem_format(e, "%s%s", path, part[i]);
+        char *to = mem_format(e, "%s.damaged%s", path, part[i]);
+        result = from && to ? 0 : -1;
+        if (result == 0 && io_exists(from) && io->rename(from, to) < 0) {
+            fail_errno(e, errno, "cannot rename");
+            result = fail_in(e, from);
+        }
+        mem_free(from);
+        mem_free(to);
+    }
+    return result;
 }
 
 int runs_open_reading(struct runs **out, const char *path, struct error *e)

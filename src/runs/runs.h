@@ -10,9 +10,12 @@
 
 #include "base/base.h"
 
+#define RUNS_DAMAGED "K02" /* id of errors about a file that SQLite cannot read */
+
 struct runs;
 int runs_open(struct runs **out, const char *path, struct error *e);      /* made if missing */
 int runs_open_reading(struct runs **out, const char *path, struct error *e);
+int runs_put_aside(const char *path, struct error *e);                    /* as PATH.damaged */
 void runs_close(struct runs *r);                                          /* flushes; NULL is fine */
 int runs_forget_after(struct runs *r, int phase, int64_t step, struct error *e);
 /* name: at most 31 bytes. */
