@@ -114,6 +114,8 @@ expect 2 'stage2-cov' "$falx" train set -o x8 $tiny --stage2-paste --stage2-cov
 [ ! -e x8 ] || wrong 'settings that were refused left a folder'
 expect 4 '/proc/run' "$falx" train set -o /proc/run $tiny
 expect 5 'MiB' "$falx" train set -o x9 --patch 1024 --batch 64 --quiet
+"$falx" train set -o x10 $tiny --label-map 1=150 2>err && wrong 'more samples of classes than there is room for'
+grep -q -- '--mc-samples 6 with 151 classes: .*\[C03\]' err || wrong "samples of many classes: $(cat err)"
 mkdir locked && chmod 555 locked
 [ -w locked ] || expect 4 'locked' "$falx" train set -o locked/run $tiny
 

@@ -34,8 +34,8 @@ static int check_shape(int classes, int samples, struct error *e)
         return fail(e, ERR_CONFIG, NULL, "%d samples: an even number up to %d is possible", samples,
                     GAUSSIAN_SAMPLES);
     if (samples * classes > 2 * GAUSS_ROWS)
-        return fail(e, ERR_CONFIG, NULL, "%d samples of %d classes: the product may be %d at most",
-                    samples, classes, 2 * GAUSS_ROWS);
+        return fail(e, ERR_CONFIG, "C03", "--mc-samples %d with %d classes: the product is %d, allowed up to "
+                    "%d", samples, classes, samples * classes, 2 * GAUSS_ROWS);
     return 0;
 }
 
