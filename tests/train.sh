@@ -72,6 +72,8 @@ sleep 0.2
 expect 0 'waiting for another falx' "$falx" train set -o shared-2 ${tiny% --quiet} --recipe la --cache shared
 kill -0 $pid 2>/dev/null && wrong 'a training did not wait for the folder of prepared cases'
 same shared-2/model.safetensors shared-1/model.safetensors
+expect 2 '--cache: this is the folder of the run itself' timeout 20 "$falx" train set -o own $tiny --cache ./own
+[ ! -e own ] || wrong 'a run that was its own cache left a folder'
 for i in 1 2 3; do
     "$falx" train set -o shared-$i-of-3 $tiny --recipe la --cache together >/dev/null 2>err-$i &
 done

@@ -187,6 +187,10 @@ static int open_prepared(struct dataset *out, struct recipe *recipe, const struc
                                 .seed = (uint64_t)c->set.seed,
                                 .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
+    if (c->cache && io_is_same(c->cache, c->output)) { /* locked by ourselves: waiting would have no end */
+        fail(e, ERR_CONFIG, "O03", "this is the folder of the run itself, expected another");
+        return fail_in(e, "--cache");
+    }
     if (dataset_open(out, c->args[0], &o, e) < 0 || check_val(out, c, e) < 0)
         return -1;
     if (*out->note)
