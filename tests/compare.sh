@@ -121,7 +121,7 @@ damaged ', expected "phantom_' 's/"name": "phantom_/&x/'
 "$falx" compare set -o machine2 $tiny ${plan% --quiet} --tables | grep -q '^machine2: 4 of 8 runs in ' || fail 'finished runs are not told'
 
 # ---- held-out cases of other kinds ------------------------------------------------------------------------------------
-printf 'phantom_0003\nphantom_0004\n' >held.list
+printf '# held out\n phantom_0003\nphantom_0004.nii.gz\n' >held.list
 "$falx" compare set -o listed $tiny --methods supervised --labels 1,all --test held.list --quiet || fail '--test LIST'
 grep -q '^| supervised | 1/0 ' listed/results.md && grep -q '^| supervised | 2/0 ' listed/results.md || fail 'labels'
 [ "$(cut -d, -f5 listed/cases.csv | sort -u | tr '\n' ' ')" = 'case phantom_0003 phantom_0004 ' ] || fail 'cases'

@@ -103,7 +103,12 @@ expect 4 'nolist' "$falx" train set -o x3 $tiny --labeled nolist
 expect 2 '--val' "$falx" train set -o x4 $tiny --val 5
 expect 3 '[L10]' "$falx" train set -o x5 $tiny --val 2
 printf 'phantom_0001\nphantom_0099\n' >list
-expect 2 'phantom_0099' "$falx" train set -o x6 $tiny --val list
+expect 3 '--val: list: names "phantom_0099", which is no case [L01]' "$falx" train set -o x6 $tiny --val list
+printf 'phantom_0003\n' >list
+expect 2 'no labelled training case "phantom_0003"' "$falx" train set -o x6 $tiny --val list
+printf '# one\r\n\n phantom_0002.nii.gz \r\n' >list # as --labeled takes it
+expect 0 'done x6' "$falx" train set -o x6 $tiny --val list
+grep -A1 '"validation_cases"' x6/run.json | grep -q phantom_0002 || wrong 'the validation case of a list with comments'
 expect 2 '--budget' "$falx" train set -o x7 $tiny --budget 5x
 expect 2 '[C03]' "$falx" train set -o x8 --patch 20 --quiet
 for m in mt ua-mt entropy dtc dan sassnet simcvd mc-net mc-net-plus urpc cct aua; do

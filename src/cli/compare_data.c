@@ -36,26 +36,14 @@ static int mark_last(char *mark, const struct dataset *d, int64_t wanted, struct
                                       (long long)wanted, (long long)found);
 }
 
-/* Names of a file, one a line; each must be a case with a label. */
-static int mark_listed(char *mark, const struct dataset *d, const char *path, struct error *e)
+/* Cases named in a file; each must have a label. */
+static int mark_listed(char *mark, const struct dataset *d, const char *path, int follow, struct error *e)
 {
-    char *text, *save, *name;
-    int n = 0, result = 0;
-    if (io_read_text(&text, NULL, path, 1 << 24, e) < 0)
-        return -1;
-    for (char *from = text; result == 0 && (name = strtok_r(from, "\r\n", &save)) != NULL; from = NULL) {
-        int i = 0;
-        while (i < d->n_cases && !(d->cases[i].label && strcmp(d->cases[i].name, name) == 0))
-            i++;
-        if (i == d->n_cases)
-            result = fail(e, ERR_CONFIG, "C03", "no case with a label is called \"%.80s\"", name);
-        else
-            n += mark[i] = 1;
-    }
-    mem_free(text);
-    if (result == 0 && n == 0)
-        result = fail(e, ERR_CONFIG, "C03", "a list without names");
-    return result;
+    int n = dataset_mark_listed(mark, d, path, follow, e);
+    for (int i = 0; i < d->n_cases && n > 0; i++)
+        if (mark[i] && !d->cases[i].label)
+            return fail(e, ERR_CONFIG, "C03", "no case with a label is called \"%.80s\"", d->cases[i].name);
+    return n == 0 ? fail(e, ERR_CONFIG, "C03", "a list without names") : n < 0 ? -1 : 0;
 }
 
 static int mark_own_test(char *mark, const struct dataset *d, struct error *e)
@@ -79,7 +67,7 @@ static int choose_held_out(char *mark, const struct plan *p, struct error *e)
     if (parse_int(&wanted, test) == 0)
         result = mark_last(mark, &p->all, wanted, e);
     else
-        result = mark_listed(mark, &p->all, test, e);
+        result = mark_listed(mark, &p->all, test, p->c->follow, e);
     return result < 0 ? fail_in(e, "--test") : 0;
 }
 

@@ -131,37 +131,27 @@ static int mark_last(char *keep, const struct dataset *d, int64_t count, struct 
     return 0;
 }
 
-/* Marks the labelled training cases named in a list, one a line; each must be there. */
-static int mark_listed(char *keep, const struct dataset *d, char *text, struct error *e)
+/* Marks the cases named in a list; each must be a labelled training case. */
+static int mark_listed(char *keep, const struct dataset *d, const char *path, int follow, struct error *e)
 {
-    int n = 0;
-    char *save;
-    for (char *name = strtok_r(text, "\r\n", &save); name; name = strtok_r(NULL, "\r\n", &save), n++) {
-        int i = 0;
-        while (i < d->n_cases && !(is_labeled(&d->cases[i]) && strcmp(d->cases[i].name, name) == 0))
-            i++;
-        if (i == d->n_cases)
-            return fail(e, ERR_CONFIG, "C03", "no labelled training case \"%.80s\"", name);
-        keep[i] = 1;
-    }
-    return n > 0 ? 0 : fail(e, ERR_CONFIG, "C03", "a list without names");
+    int n = dataset_mark_listed(keep, d, path, follow, e);
+    for (int i = 0; i < d->n_cases && n > 0; i++)
+        if (keep[i] && !is_labeled(&d->cases[i]))
+            return fail(e, ERR_CONFIG, "C03", "no labelled training case \"%.80s\"", d->cases[i].name);
+    return n == 0 ? fail(e, ERR_CONFIG, "C03", "a list without names") : n < 0 ? -1 : 0;
 }
 
 /* Marks in keep[] what `--val` asks for: a number or a list. */
-static int choose_val(char *keep, const struct dataset *d, const char *val, struct error *e)
+static int choose_val(char *keep, const struct dataset *d, const struct config *c, struct error *e)
 {
     int64_t count = 0;
-    char *text = NULL;
-    int result = 0;
-    if (!val)
+    int result;
+    if (!c->val)
         return 0;
-    if (parse_int(&count, val) == 0)
+    if (parse_int(&count, c->val) == 0)
         result = mark_last(keep, d, count, e);
-    else if (io_read_text(&text, NULL, val, 1 << 20, e) == 0)
-        result = mark_listed(keep, d, text, e);
     else
-        return -1;
-    mem_free(text);
+        result = mark_listed(keep, d, c->val, c->follow, e);
     return result < 0 ? fail_in(e, "--val") : 0;
 }
 
@@ -169,7 +159,7 @@ static int choose_val(char *keep, const struct dataset *d, const char *val, stru
 static int check_val(const struct dataset *d, const struct config *c, struct error *e)
 {
     char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1);
-    int result = keep ? choose_val(keep, d, c->val, e) : -1, left = 0;
+    int result = keep ? choose_val(keep, d, c, e) : -1, left = 0;
     for (int i = 0; i < d->n_cases && result == 0; i++)
         left += is_labeled(&d->cases[i]) && !keep[i];
     mem_free(keep);
@@ -222,7 +212,7 @@ static int load_stores(struct train_data *out, struct dataset *d, const struct c
         o.mask = CASE_MASK_INSIDE;
     char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1);
     int result = -1;
-    if (!keep || choose_val(keep, d, c->val, e) < 0)
+    if (!keep || choose_val(keep, d, c, e) < 0)
         goto out;
     for (int pass = 0; pass < 2; pass++) { /* both stores are loaded from views of d */
         struct dataset view = *d;

@@ -83,6 +83,9 @@ int dataset_open_scans(struct dataset *out, const char *path, int channels,
 void dataset_free(struct dataset *d); /* zeroed or freed ones are fine */
 int dataset_count(const struct dataset *d, enum split s,
                   int labeled); /* labeled: 1, 0, or -1 = either */
+/* Sets mark[i] of the cases that a list file names, one a line, blanks and # comments aside; each must be
+ * there [L01]. Returns how many, or -1. */
+int dataset_mark_listed(char *mark, const struct dataset *d, const char *path, int follow, struct error *e);
 /* Keeps the cases i with keep[i] != 0, in order, and frees the others. */
 void dataset_keep(struct dataset *d, const char *keep);
 

@@ -339,18 +339,15 @@ out:
     return result;
 }
 
-int lists_leave_out(struct opening *w, const char *path, struct error *e)
+int dataset_mark_listed(char *mark, const struct dataset *d, const char *path, int follow, struct error *e)
 {
-    struct list l = {0};
+    struct list l;
     struct name_index x = {NULL, 0};
-    struct dataset *d = w->d;
     int result = -1;
-    if (!path)
-        return 0;
-    char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
-    if (!keep || list_read(&l, path, w->o->follow, e) < 0 || index_names(&x, d, e) < 0)
+    if (list_read(&l, path, follow, e) < 0)
+        return -1;
+    if (index_names(&x, d, e) < 0)
         goto out;
-    memset(keep, 1, (size_t)d->n_cases);
     for (int i = 0; i < l.n; i++) {
         int at = find_entry(&x, l.name[i]);
         if (at < 0) {
@@ -358,14 +355,27 @@ int lists_leave_out(struct opening *w, const char *path, struct error *e)
             fail_in(e, path);
             goto out;
         }
-        keep[at] = 0;
+        mark[at] = 1;
     }
-    dataset_keep(d, keep);
-    result = 0;
+    result = l.n;
 out:
     mem_free(x.slot);
-    mem_free(keep);
     list_free(&l);
+    return result;
+}
+
+int lists_leave_out(struct opening *w, const char *path, struct error *e)
+{
+    struct dataset *d = w->d;
+    if (!path)
+        return 0;
+    char *mark = mem_alloc(e, (size_t)d->n_cases, 1);
+    int result = mark && dataset_mark_listed(mark, d, path, w->o->follow, e) >= 0 ? 0 : -1;
+    for (int i = 0; i < d->n_cases && result == 0; i++)
+        mark[i] = !mark[i];
+    if (result == 0)
+        dataset_keep(d, mark);
+    mem_free(mark);
     return result;
 }
 
@@ -391,36 +401,21 @@ static int hide_all_but_first(struct dataset *d, int64_t wanted, struct error *e
 
 static int hide_all_but_listed(struct dataset *d, const char *path, int follow, struct error *e)
 {
-    struct list l;
-    struct name_index x = {NULL, 0};
-    int result = -1;
-    if (list_read(&l, path, follow, e) < 0)
-        return -1;
     char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
-    if (!keep || index_names(&x, d, e) < 0)
-        goto out;
-    for (int i = 0; i < l.n; i++) {
-        int at = find_entry(&x, l.name[i]);
-        if (at < 0 || !d->cases[at].label) {
-            fail(e, ERR_DATA, "L01", "names \"%.100s\", which %s", l.name[i],
-                 at < 0 ? "is no case" : "has no label");
-            fail_in(e, path);
-            goto out;
-        }
-        keep[at] = 1;
-    }
-    for (int i = 0; i < d->n_cases; i++)
-        if (d->cases[i].split == SPLIT_TRAIN && !keep[i])
+    int result = keep && dataset_mark_listed(keep, d, path, follow, e) >= 0 ? 0 : -1;
+    for (int i = 0; i < d->n_cases && result == 0; i++) {
+        if (keep[i] && !d->cases[i].label) {
+            fail(e, ERR_DATA, "L01", "names \"%.100s\", which has no label", d->cases[i].name);
+            result = fail_in(e, path);
+        } else if (d->cases[i].split == SPLIT_TRAIN && !keep[i]) {
             hide(&d->cases[i]);
-    result = 0;
-    if (dataset_count(d, SPLIT_TRAIN, 1) == 0) {
+        }
+    }
+    if (result == 0 && dataset_count(d, SPLIT_TRAIN, 1) == 0) {
         fail(e, ERR_CONFIG, "C03", "--labeled names no training case");
         result = fail_in(e, path);
     }
-out:
-    mem_free(x.slot);
     mem_free(keep);
-    list_free(&l);
     return result;
 }
 
