@@ -372,7 +372,7 @@ rm proposed/ranking.json && expect 2 'labels/' "$falx" pseudo run set -o propose
 expect 0 '"rank": 1' "$falx" pseudo run set -o proposed --force --json
 mv out ranking && same ranking proposed/ranking.json
 expect 0 'phantom_0002' "$falx" pseudo run set -o proposed3 --labeled 1
-expect 2 'this is the data set' "$falx" pseudo run set -o ./set
+for f in . images labels; do expect 2 'this is the data set' "$falx" pseudo run set -o ./set/$f; done
 cp -r set holed && head -c 99 $one >holed/images/phantom_0003.nii.gz
 expect 3 'phantom_0003' "$falx" pseudo run holed -o made/for/nothing
 [ ! -e made ] || wrong "a refused scan leaves $(find made)"

@@ -149,6 +149,25 @@ out:
     return result;
 }
 
+/* Proposals in the data set, or in a folder of its scans or labels, would be taken for cases of it. */
+static int spare_dataset(const char *output, const struct dataset *d, struct error *e)
+{
+    int same = io_is_same(output, d->root);
+    for (int i = 0; i < 2 * d->n_cases && !same; i++) {
+        const struct data_case *k = &d->cases[i / 2];
+        const char *file = i % 2 ? k->label : k->images[0];
+        char *folder = file ? path_folder(e, file) : NULL;
+        if (file && !folder)
+            return -1;
+        same = folder && io_is_same(output, folder);
+        mem_free(folder);
+    }
+    if (!same)
+        return 0;
+    fail(e, ERR_CONFIG, "O01", "this is the data set: proposals would lie among its scans or labels");
+    return fail_in(e, output);
+}
+
 int verb_pseudo(struct config *c)
 {
     struct error e = {.code = ERR_NONE};
@@ -165,10 +184,8 @@ int verb_pseudo(struct config *c)
         result = fail(&e, ERR_DATA, "L10", "no unlabelled training case; --labeled N hides labels");
         fail_in(&e, c->args[1]);
     }
-    if (result == 0 && io_is_same(c->output, d.root)) {
-        result = fail(&e, ERR_CONFIG, "O01", "this is the data set: proposals would lie among its labels");
-        fail_in(&e, c->output);
-    }
+    if (result == 0)
+        result = spare_dataset(c->output, &d, &e);
     if (result == 0)
         result = propose_all(&p, c, &d, &e);
     dataset_free(&d);
