@@ -199,6 +199,9 @@ wait $pid || code=$?
 # ---- surroundings -------------------------------------------------------------------------------------------
 "$falx" train set -o pipe --filters 2 --patch 16 --steps 4 2>&1 | head -0
 [ "${PIPESTATUS[0]}" = 0 ] || wrong 'a log reader that went away ended the run'
+mkdir plain && for i in 1 2 3 4; do cp set/images/phantom_000$i.nii.gz plain/$i.nii; done # a warning each
+"$falx" predict run -i plain -o piped 2>&1 | head -0
+[ "$(ls piped | wc -l)" = 4 ] || wrong "a closed pipe for warnings ended predict after $(ls piped | wc -l) of 4 masks"
 "$falx" train set -o closed $tiny >&- 2>&- <&- || wrong 'closed standard files ended the run'
 "$falx" train set -o full $tiny >/dev/full 2>/dev/full || wrong 'a full stdout ended the run'
 env -i "$falx" train set -o homeless $tiny >out 2>err || wrong "empty environment: $(cat err)"

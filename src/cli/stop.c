@@ -63,8 +63,8 @@ void stop_watch(enum verb verb)
         stop_advice = verb == VERB_TRAIN ? "; --resume goes on" : "; run the same command again to go on";
         stop_code = ERR_STOPPED;
     }
-    if (verb == VERB_TRAIN || verb == VERB_COMPARE)
-        signal(SIGPIPE, SIG_IGN); /* a log piped to `head` must not end a run */
+    if (stop_code == ERR_STOPPED || verb == VERB_PREDICT || verb == VERB_PSEUDO)
+        signal(SIGPIPE, SIG_IGN); /* a log piped to `head` must not end what leaves files [P12] */
     signal(SIGXFSZ, SIG_IGN);     /* a write past `ulimit -f` fails like one on a full disk [P15] */
     signal(SIGCHLD, SIG_DFL);     /* where a parent ignores it, a child would end without a trace */
     sigemptyset(&signals);
