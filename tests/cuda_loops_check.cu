@@ -295,6 +295,39 @@ static void check_strided(int c, int kernel, int stride, int pad)
         drop(all[i]);
 }
 
+static void check_halving(int c, int bf16)
+{
+    enum { ITEMS = 2, D = 6, H = 10, W = 4, OUT = 5 };
+    const int extent[3] = {D, H, W}, half[3] = {D / 2, H / 2, W / 2};
+    int64_t n = (int64_t)ITEMS * D * H * W * c, framed = (int64_t)ITEMS * (D + 2) * (H + 2) * (W + 2) * c;
+    int64_t y = (int64_t)ITEMS * D * H * W / 8 * OUT, weights = (int64_t)64 * c * OUT;
+    int64_t parts = (int64_t)ITEMS * (D / 2 + 1) * (H / 2 + 1) * (W / 2 + 1) * 8 * OUT;
+    struct both x = floats(n, -1, 1), more = floats(n, -1, 1), f = floats(ITEMS * c, 0, 2);
+    struct both frame = floats(framed, -1, 1), out = floats(y, -1, 1), part = floats(parts, -1, 1);
+    struct both bias = floats(OUT, -1, 1), w = floats(weights, -1, 1), halved = floats(weights, -1, 1);
+    struct both dx = floats(n, -1, 1);
+    char what[48];
+    snprintf(what, sizeof what, "%d channels%s", c, bf16 ? ", bf16" : "");
+#define FRAME(k) k.x = F(x), k.more = F(more), k.factor = F(f), k.framed = F(frame), k.bf16 = bf16, k.c = c, \
+        k.slope = 0.2f, memcpy(k.extent, extent, sizeof extent)
+    MAP(frame, what, framed, (FRAME(k)), difference(&frame));
+    upload(&frame);
+    MAP(frame_grad, what, n, (FRAME(k.of), k.dx = F(dx)), difference(&dx));
+    MAP(join, what, y, (k.parts = F(part), k.bias = F(bias), k.y = F(out), k.c = OUT,
+        memcpy(k.out, half, sizeof half)), difference(&out));
+    upload(&out);
+    MAP(spread, what, parts, (k.dy = F(out), k.dparts = F(part), k.bf16 = bf16, k.c = OUT,
+        memcpy(k.out, half, sizeof half)), difference(&part));
+    MAP(halve_weight, what, weights, (k.from = F(w), k.to = F(halved), k.c_in = c, k.c_out = OUT),
+        difference(&halved));
+    upload(&halved);
+    MAP(halve_weight, "back", weights, (k.from = F(halved), k.to = F(w), k.c_in = c, k.c_out = OUT,
+        k.back = 1), difference(&w));
+    struct both *all[] = {&x, &more, &f, &dx, &frame, &out, &part, &bias, &w, &halved};
+    for (int i = 0; i < 10; i++)
+        drop(all[i]);
+}
+
 static void check_pairs(int rows, int dims)
 {
     int64_t count = (int64_t)rows * dims;
@@ -664,6 +697,7 @@ int main(int argc, char **argv)
     check_shake(16, 0), check_shake(40, 1);
     check_strided(1, 4, 2, 1), check_strided(24, 4, 2, 1);
     check_strided(3, 3, 2, 1), check_strided(5, 2, 3, 0);
+    check_halving(3, 0), check_halving(64, 1);
     check_pairs(33, 5), check_pairs(320, 128);
     check_window(2, 1), check_window(7, 1), check_window(300, 0);
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);

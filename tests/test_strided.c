@@ -285,14 +285,13 @@ static void test_counts(void **state)
 
 /* Many slabs or one: the same outputs to the bit, the same gradients but for the order of sums. A second
  * backward pass adds. */
-static void test_slabs(void **state)
+static void compare_slabs(const struct strided_spec *whole, int slab)
 {
     struct net_pass pass = {.mode = NET_TRAIN, .seed = 9, .step = 4, .stream = RNG_DROPOUT + 1};
-    struct strided_spec small = critic_spec;
+    struct strided_spec small = *whole;
     struct scene_of s[2];
-    (void)state;
-    small.slab = 2 * 64 * 8 * 16 * MAP_C; /* two planes of the first layer */
-    scene_open(&s[0], &critic_spec, 2);
+    small.slab = slab;
+    scene_open(&s[0], whole, 2);
     scene_open(&s[1], &small, 2);
     struct tensor a = forward(&s[0], &pass), b = forward(&s[1], &pass);
     assert_memory_equal(a.data, b.data, (size_t)tensor_count(&a) * sizeof(float));
@@ -314,6 +313,14 @@ static void test_slabs(void **state)
     assert_true(size > 1e-6 && off < 1e-10 * size);
     scene_close(&s[0]);
     scene_close(&s[1]);
+}
+
+/* The critic's items one by one; two planes of the projector's rows. */
+static void test_slabs(void **state)
+{
+    (void)state;
+    compare_slabs(&critic_spec, 1);
+    compare_slabs(&projector_spec, 2 * 9 * 16 * 16 * (MAP_C - 1));
 }
 
 int main(void)

@@ -3,6 +3,7 @@
  *
  *     unfold        rows (position, tap, channel): what a kernel sees at each position, zeros beyond the edge
  *     unfold_grad   its transpose: the gradient of a row goes back to the voxels it was read from
+ *     frame, join   what comes before and after the CONV_DOWN that a 4x4x4 kernel of stride 2 is made of
  *
  * Values are read through act(x) = x or slope * x if negative, times a factor of item and channel (dropout).
  * An index is an element, channels fastest.
@@ -117,6 +118,141 @@ KERNEL void k_leaky_grad_range(const struct k_leaky_grad *k, int64_t i0, int64_t
     }
 }
 
+/* ---- kernels of four steps as two blocks of two (net/halving.h) -------------------------------- */
+
+/* A voxel of items of some extent, from its number. */
+KERNEL void k_place(int64_t voxel, const int extent[3], int64_t *item, int at[3])
+{
+    at[2] = (int)(voxel % extent[2]);
+    voxel /= extent[2];
+    at[1] = (int)(voxel % extent[1]);
+    voxel /= extent[1];
+    at[0] = (int)(voxel % extent[0]);
+    *item = voxel / extent[0];
+}
+
+/* Its number; -1 outside. */
+KERNEL int64_t k_number(int64_t item, const int extent[3], int z, int y, int x)
+{
+    int inside = z >= 0 && z < extent[0] && y >= 0 && y < extent[1] && x >= 0 && x < extent[2];
+    return inside ? ((item * extent[0] + z) * extent[1] + y) * extent[2] + x : -1;
+}
+
+/* framed (items, extent + 2, c) = act(x + more) * factor, and a border of 0. */
+struct k_frame {
+    const float *x, *more, *factor;     /* (items, extent, c); (items, c); the last two may be NULL */
+    void *framed;
+    int bf16;
+    int extent[3], c;
+    float slope;
+};
+KERNEL void k_frame_range(const struct k_frame *k, int64_t i0, int64_t i1)
+{
+    const int framed[3] = {k->extent[0] + 2, k->extent[1] + 2, k->extent[2] + 2}, c = k->c;
+    for (int64_t i = i0, n; i < i1; i += n) { /* n channels of one voxel */
+        int at[3];
+        int64_t item, j = i % c;
+        k_place(i / c, framed, &item, at);
+        const int64_t from = k_number(item, k->extent, at[0] - 1, at[1] - 1, at[2] - 1);
+        n = c - j < i1 - i ? c - j : i1 - i;
+        for (int64_t e = 0; e < n; e++) {
+            float v = from < 0 ? 0.0f : k->x[from * c + j + e] + (k->more ? k->more[from * c + j + e] : 0.0f);
+            k_put(k->framed, k->bf16, i + e,
+                  k_leaky(v, k->slope) * (k->factor ? k->factor[item * c + j + e] : 1.0f));
+        }
+    }
+}
+
+/* dx = the gradient of that, through act and factor. */
+struct k_frame_grad {
+    struct k_frame of;                  /* framed: its gradient */
+    float *dx;
+};
+KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t i1)
+{
+    const struct k_frame *k = &g->of;
+    const int framed[3] = {k->extent[0] + 2, k->extent[1] + 2, k->extent[2] + 2}, c = k->c;
+    for (int64_t i = i0, n; i < i1; i += n) {
+        int at[3];
+        int64_t item, j = i % c;
+        k_place(i / c, k->extent, &item, at);
+        const int64_t from = k_number(item, framed, at[0] + 1, at[1] + 1, at[2] + 1);
+        n = c - j < i1 - i ? c - j : i1 - i;
+        for (int64_t e = 0; e < n; e++) {
+            float x = k->x[i + e] + (k->more ? k->more[i + e] : 0.0f);
+            float f = k->factor ? k->factor[item * c + j + e] : 1.0f;
+            g->dx[i + e] = k_get(k->framed, k->bf16, from * c + j + e) * (x > 0 ? f : k->slope * f);
+        }
+    }
+}
+
+/* y (items, out, c) = bias + what the eight blocks of a voxel say; parts (items, out + 1, 8, c). */
+struct k_join {
+    const float *parts, *bias;
+    float *y;
+    int out[3], c;
+};
+KERNEL void k_join_range(const struct k_join *k, int64_t i0, int64_t i1)
+{
+    const int blocks[3] = {k->out[0] + 1, k->out[1] + 1, k->out[2] + 1}, c = k->c;
+    for (int64_t i = i0, n; i < i1; i += n) {
+        int at[3];
+        int64_t item, j = i % c;
+        k_place(i / c, k->out, &item, at);
+        n = c - j < i1 - i ? c - j : i1 - i;
+        for (int64_t e = 0; e < n; e++)
+            k->y[i + e] = k->bias[j + e];
+        for (int s = 0; s < 8; s++) {
+            int64_t block = k_number(item, blocks, at[0] + s / 4, at[1] + s / 2 % 2, at[2] + s % 2);
+            const float *from = k->parts + (block * 8 + s) * c + j;
+            for (int64_t e = 0; e < n; e++)
+                k->y[i + e] += from[e];
+        }
+    }
+}
+
+/* Its transpose: dparts from dy. */
+struct k_spread {
+    const float *dy;
+    void *dparts;
+    int bf16;
+    int out[3], c;
+};
+KERNEL void k_spread_range(const struct k_spread *k, int64_t i0, int64_t i1)
+{
+    const int blocks[3] = {k->out[0] + 1, k->out[1] + 1, k->out[2] + 1}, c = k->c;
+    for (int64_t i = i0, n; i < i1; i += n) {
+        int at[3], s = (int)(i / c % 8);
+        int64_t item, j = i % c;
+        k_place(i / c / 8, blocks, &item, at);
+        const int64_t from = k_number(item, k->out, at[0] - s / 4, at[1] - s / 2 % 2, at[2] - s % 2);
+        n = c - j < i1 - i ? c - j : i1 - i;
+        for (int64_t e = 0; e < n; e++)
+            k_put(k->dparts, k->bf16, i + e, from < 0 ? 0.0f : k->dy[from * c + j + e]);
+    }
+}
+
+/* A weight (4, 4, 4, in, out) as that of a CONV_DOWN, (2, 2, 2, in, 8, out); back: the other way, added
+ * unless it is fresh. An index is an element of the first. */
+struct k_halve_weight {
+    const float *from;
+    float *to;
+    int c_in, c_out, back, fresh;
+};
+KERNEL void k_halve_weight_range(const struct k_halve_weight *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) {
+        const int64_t out = i % k->c_out, in = i / k->c_out % k->c_in, tap = i / k->c_out / k->c_in;
+        const int64_t z = tap / 16, y = tap / 4 % 4, x = tap % 4;
+        const int64_t within = z % 2 * 4 + y % 2 * 2 + x % 2, block = z / 2 * 4 + y / 2 * 2 + x / 2;
+        const int64_t other = ((within * k->c_in + in) * 8 + block) * k->c_out + out;
+        if (!k->back)
+            k->to[other] = k->from[i];
+        else
+            k->to[i] = k->from[other] + (k->fresh ? 0.0f : k->to[i]);
+    }
+}
+
 /* ---- means ----------------------------------------------------------------------------------- */
 
 /* mean (groups, c) of act(x) over voxels. A group is an item, or, with several columns, the voxels of an
@@ -158,6 +294,7 @@ KERNEL void k_pool_grad_range(const struct k_pool_grad *k, int64_t i0, int64_t i
     }
 }
 
-#define KERNELS_STRIDED(X) X(unfold) X(unfold_grad) X(leaky_grad) X(pool) X(pool_grad)
+#define KERNELS_STRIDED(X) X(unfold) X(unfold_grad) X(leaky_grad) X(frame) X(frame_grad) X(join) X(spread) \
+    X(halve_weight) X(pool) X(pool_grad)
 
 #endif

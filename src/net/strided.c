@@ -5,23 +5,25 @@
  *     backward   dy, rows (unfolded again) -> dweight;  dy -> drows -> unfolded back, added to dx
  *
  * Slabs divide the planes of a layer evenly, so one plan of the product fits all of them. Everything is added
- * in the order of items and slabs.
+ * in the order of items and slabs. Kernels of the critic's shape are not unfolded (halving.h).
  */
 #include "net/strided.h"
 
 #include <stdio.h>
 
 #include "device/kernels.h"
+#include "net/halving.h"
 #include "net/net_int.h"
 
-enum { SLAB_FLOATS = 16 << 20 }; /* of rows at once: 64 MiB */
+enum { SLAB_FLOATS = 64 << 20 }; /* of rows at once: 256 MiB */
 
 /* One convolution. */
 struct stride {
     struct k_window at;
     int c_out, weight, bias;       /* channels; params->list */
     int planes;                    /* of a slab */
-    struct conv *conv;
+    struct conv *conv;             /* of its rows; or */
+    struct halving *halving;
 };
 
 struct strided {
@@ -147,10 +149,12 @@ static void make_tensor(struct strided *s, struct tensor *x, const int extent[3]
     x->data = s->dev->ops->alloc(s->dev, (size_t)tensor_count(x) * sizeof(float));
 }
 
-static void make_stride(struct strided *s, int i, const int extent[3], int c_in, int c_out)
+static int make_stride(struct strided *s, int i, const int extent[3], int c_in, int c_out, struct error *e)
 {
     struct stride *t = &s->stride[i];
+    int halves = 1, most = s->spec->slab ? s->spec->slab : SLAB_FLOATS;
     for (int a = 0; a < 3; a++) {
+        halves &= s->spec->kernel[a] == 4 && s->spec->stride[a] == 2 && s->spec->pad[a] == 1;
         t->at.extent[a] = extent[a];
         t->at.kernel[a] = s->spec->kernel[a];
         t->at.stride[a] = s->spec->stride[a];
@@ -159,13 +163,25 @@ static void make_stride(struct strided *s, int i, const int extent[3], int c_in,
     }
     t->at.c = c_in;
     t->c_out = c_out;
-    choose_slab(t, s->spec->slab ? s->spec->slab : SLAB_FLOATS);
-    make_product(s, t, 1, t->planes * plane_of(&t->at), taps_of(&t->at) * c_in);
+    struct halving_shape h = {s->n, {extent[0], extent[1], extent[2]}, c_in, c_out, most};
+    if (halves && halving_new(&t->halving, s->dev, &h, e) < 0)
+        return -1;
+    if (!halves) {
+        choose_slab(t, most);
+        make_product(s, t, 1, t->planes * plane_of(&t->at), taps_of(&t->at) * c_in);
+    }
     make_tensor(s, &s->y[i], t->at.out, c_out);
     if (i < STRIDED_LAYERS && s->params->grad)
         make_tensor(s, &s->dy[i], t->at.out, c_out);
     if (i < STRIDED_LAYERS && s->spec->dropout[i] > 0)
         s->factor[i] = s->dev->ops->alloc(s->dev, (size_t)s->n * (size_t)c_out * sizeof(float));
+    return 0;
+}
+
+/* Floats of working memory that a layer wants. */
+static int64_t work_floats(const struct stride *t)
+{
+    return t->halving ? halving_floats(t->halving) : t->conv ? slab_floats(t) : 0;
 }
 
 static void make_end(struct strided *s, int filters)
@@ -187,22 +203,21 @@ static int build(struct strided *s, const struct net_shape *shape, int map, int 
     const int extent[3] = {shape->d, shape->h, shape->w};
     int64_t most = 0;
     for (int i = 0; i < s->layers; i++) {
-        make_stride(s, i, i ? s->stride[i - 1].at.out : extent,
-                    i ? width_of(s->spec, i - 1, filters) : map, width_of(s->spec, i, filters));
-        if (find_weights(s, &s->stride[i], s->spec->name[i], e) < 0)
+        if (make_stride(s, i, i ? s->stride[i - 1].at.out : extent,
+                        i ? width_of(s->spec, i - 1, filters) : map, width_of(s->spec, i, filters), e) < 0 ||
+            find_weights(s, &s->stride[i], s->spec->name[i], e) < 0)
             return -1;
     }
     if (s->spec->second) {
-        make_stride(s, STRIDED_LAYERS, extent, image, width_of(s->spec, 0, filters));
-        if (find_weights(s, &s->stride[STRIDED_LAYERS], s->spec->second, e) < 0)
+        if (make_stride(s, STRIDED_LAYERS, extent, image, width_of(s->spec, 0, filters), e) < 0 ||
+            find_weights(s, &s->stride[STRIDED_LAYERS], s->spec->second, e) < 0)
             return -1;
     }
     make_end(s, filters);
     for (int i = 0; i <= STRIDED_LAYERS; i++)
-        if (s->stride[i].conv && slab_floats(&s->stride[i]) > most)
-            most = slab_floats(&s->stride[i]);
+        most = work_floats(&s->stride[i]) > most ? work_floats(&s->stride[i]) : most;
     s->rows = s->dev->ops->alloc(s->dev, (size_t)most * sizeof(float));
-    if (s->params->grad)
+    if (s->params->grad && !s->stride[0].halving)
         s->drows = s->dev->ops->alloc(s->dev, (size_t)most * sizeof(float));
     return device_check(s->dev, e) < 0 ? -1 : find_weights(s, &s->linear, s->spec->linear, e);
 }
@@ -235,6 +250,7 @@ void strided_free(struct strided *s)
     for (int i = 0; i <= STRIDED_LAYERS; i++) {
         if (s->stride[i].conv)
             ops->conv_free(s->stride[i].conv);
+        halving_free(s->stride[i].halving);
         ops->free(s->dev, s->y[i].data);
     }
     for (int i = 0; i < STRIDED_LAYERS; i++) {
@@ -261,24 +277,21 @@ static void pack_weights(struct strided *s)
     int n = 0;
     if (s->version == s->params->version)
         return;
-    for (int i = 0; i <= STRIDED_LAYERS; i++)
+    for (int i = 0; i <= STRIDED_LAYERS; i++) {
+        if (s->stride[i].halving)
+            halving_pack(s->stride[i].halving, value_of(s, s->stride[i].weight));
         if (s->stride[i].conv)
             s->weights[n++] = (struct conv_weight){s->stride[i].conv, value_of(s, s->stride[i].weight)};
+    }
     s->weights[n++] = (struct conv_weight){s->linear.conv, value_of(s, s->linear.weight)};
     s->dev->ops->conv_pack(s->dev, s->weights, n);
     s->version = s->params->version;
 }
 
 /* What layer i reads, and how. */
-struct input {
-    struct tensor x, more;
-    const float *factor; /* (n, c), or NULL */
-    float slope;
-};
-
-static struct input input_of(const struct strided *s, int i)
+static struct halving_in input_of(const struct strided *s, int i)
 {
-    struct input in = {.slope = 1.0f};
+    struct halving_in in = {.slope = 1.0f};
     if (i == 0 || i == STRIDED_LAYERS) {
         in.x = i ? s->image : s->map;
         return in;
@@ -320,7 +333,7 @@ static struct slab slab_of(struct strided *s, int i, int item, int k)
 
 static void unfold(struct strided *s, int i, int item, const struct slab *b)
 {
-    struct input in = input_of(s, i);
+    struct halving_in in = input_of(s, i);
     const struct k_window *at = &s->stride[i].at;
     RUN(s->dev, unfold, tensor_count(&b->rows), .at = *at, .x = item_of(&in.x, item),
         .more = item_of(&in.more, item), .factor = in.factor ? in.factor + item * at->c : NULL,
@@ -335,6 +348,12 @@ static int slabs_of(const struct stride *t)
 static void forward_layer(struct strided *s, int i)
 {
     const struct stride *t = &s->stride[i];
+    if (t->halving) {
+        struct halving_in in = input_of(s, i);
+        struct tensor y = tensor_items(&s->y[i], 0, s->items);
+        halving_forward(t->halving, &in, value_of(s, t->bias), &y, s->rows);
+        return;
+    }
     for (int item = 0; item < s->items; item++) {
         for (int k = 0; k < slabs_of(t); k++) {
             struct slab b = slab_of(s, i, item, k);
@@ -400,24 +419,41 @@ struct tensor strided_grad(struct strided *s)
     return g;
 }
 
+/* Where a layer's gradients go: of its parameters, if they are wanted. */
+static struct halving_grads grads_of(struct strided *s, const struct stride *t, int what)
+{
+    struct params *p = s->params;
+    struct halving_grads to = {.fresh = !p->touched[t->weight]};
+    if (what & STRIDED_WEIGHTS) {
+        to.dweight = p->grad + p->list[t->weight].offset;
+        to.dbias = p->grad + p->list[t->bias].offset;
+        p->touched[t->weight] = p->touched[t->bias] = 1;
+    }
+    return to;
+}
+
 /* One product back: of rows x with result y and its gradient dy; dx data NULL: not wanted. */
 static void backward_product(struct strided *s, const struct stride *t, int what, const struct tensor *x,
                              const struct tensor *y, const struct tensor *dy, const struct tensor *dx)
 {
-    struct params *p = s->params;
     struct conv_grad g = {.g = *dy, .y = {.y = *y}};
     struct conv_in in = {.count = 1, .from = {{.y = *x}}};
-    float *dweight = NULL, *dbias = NULL;
-    int add = 0;
-    if (what & STRIDED_WEIGHTS) {
-        dweight = p->grad + p->list[t->weight].offset;
-        dbias = p->grad + p->list[t->bias].offset;
-        add = p->touched[t->weight] ? CONV_ADD_WEIGHT : 0;
-        if (!p->touched[t->bias])
-            s->dev->ops->zero(s->dev, dbias, (size_t)p->list[t->bias].count * sizeof(float));
-        p->touched[t->weight] = p->touched[t->bias] = 1;
-    }
-    s->dev->ops->conv_backward(t->conv, &g, &in, dx, add, dweight, dbias, NULL);
+    struct halving_grads to = grads_of(s, t, what);
+    if (to.dbias && to.fresh)
+        s->dev->ops->zero(s->dev, to.dbias, (size_t)t->c_out * sizeof(float));
+    s->dev->ops->conv_backward(t->conv, &g, &in, dx, to.fresh ? 0 : CONV_ADD_WEIGHT, to.dweight, to.dbias,
+                               NULL);
+}
+
+static void backward_halving(struct strided *s, int i, int what, const struct tensor *dx)
+{
+    const struct stride *t = &s->stride[i];
+    struct halving_in in = input_of(s, i);
+    struct tensor dy = tensor_items(&s->dy[i % STRIDED_LAYERS], 0, s->items);
+    struct halving_grads to = grads_of(s, t, what);
+    if (dx)
+        to.dx = *dx;
+    halving_backward(t->halving, &in, &dy, &to, s->rows);
 }
 
 /* Layer i from dy (that of layer 0 for the image's); dx, if there is one, is overwritten. */
@@ -425,6 +461,10 @@ static void backward_layer(struct strided *s, int i, int what, const struct tens
 {
     const struct stride *t = &s->stride[i];
     const struct tensor *dy = &s->dy[i % STRIDED_LAYERS];
+    if (t->halving) {
+        backward_halving(s, i, what, dx);
+        return;
+    }
     for (int item = 0; item < s->items; item++) {
         struct tensor to = {.data = dx ? item_of(dx, item) : NULL};
         int64_t elements = (int64_t)t->at.extent[0] * t->at.extent[1] * t->at.extent[2] * t->at.c;
@@ -442,7 +482,7 @@ static void backward_layer(struct strided *s, int i, int what, const struct tens
                 RUN(s->dev, unfold_grad, elements, .at = t->at, .rows = s->drows, .plane = k * t->planes,
                     .planes = t->planes, .dx = to.data);
         }
-        struct input in = input_of(s, i);
+        struct halving_in in = input_of(s, i);
         if (to.data && i > 0)
             RUN(s->dev, leaky_grad, elements, .x = item_of(&in.x, item), .more = item_of(&in.more, item),
                 .factor = in.factor ? in.factor + item * t->at.c : NULL, .g = to.data, .slope = in.slope,

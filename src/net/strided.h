@@ -5,9 +5,10 @@
  *                  + --> act, dropout --> conv2 --> act, dropout --> ... --> mean over voxels --> linear
  *     image -conv1-+
  *
- * Kernels, strides and act (slope below 0) are none that the V-Net's convolutions have (conv.h), and the work
- * is small beside it. So each convolution is unfold (kernels_strided.h) and a product of rows (CONV_1), slab
- * by slab of its planes, and nothing of the size of all rows is ever stored.
+ * Kernels, strides and act (slope below 0) are none that the V-Net's convolutions have (conv.h). 4x4x4
+ * kernels of stride 2 are made of these all the same (halving.h); others are small beside them: unfold
+ * (kernels_strided.h) and a product of rows (CONV_1), slab by slab of planes, and nothing of the size of all
+ * rows is ever stored.
  *
  * Parameters are named numbers of struct params as those of any network; a chain is run by its own functions.
  */
@@ -27,7 +28,7 @@ struct strided_spec {
     float slope, dropout[STRIDED_LAYERS];
     int columns;                      /* 1: a mean for each place along the last axis, not one for the item */
     int out;                          /* numbers of the linear layer; 0: the last width, times filters */
-    int slab;                         /* most floats of rows at once; 0: 64 MiB of them */
+    int slab;                         /* most floats of rows at once; 0: 256 MiB of them */
 };
 
 /* The discriminator of adversarial methods: 4x4x4 kernels of stride 2, leaky ReLU 0.2, dropout 0.5, two

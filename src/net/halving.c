@@ -1,0 +1,160 @@
+/* halving.c - see halving.h. Items are taken a few at a time, so that what passes between stays small. */
+#include "net/halving.h"
+
+#include <string.h>
+
+struct halving {
+    struct device *dev;
+    struct halving_shape s;
+    int each;                  /* items at a time, a divisor of all */
+    int out[3];
+    enum value_type type;
+    struct tensor framed;      /* of all items: forward to backward */
+    float *weight, *dweight;   /* (2, 2, 2, c_in, 8, c_out) */
+    float *dbias;              /* (8, c_out) */
+    struct conv *conv;
+};
+
+static int64_t parts_floats(const struct halving *h)
+{
+    return (int64_t)(h->out[0] + 1) * (h->out[1] + 1) * (h->out[2] + 1) * 8 * h->s.c_out;
+}
+
+static struct tensor parts_of(const struct halving *h, int n, enum value_type type, void *data)
+{
+    return (struct tensor){data, type, n, h->out[0] + 1, h->out[1] + 1, h->out[2] + 1, 8 * h->s.c_out};
+}
+
+static int64_t frame_floats(const struct halving *h)
+{
+    return (int64_t)(h->s.extent[0] + 2) * (h->s.extent[1] + 2) * (h->s.extent[2] + 2) * h->s.c_in;
+}
+
+int64_t halving_floats(const struct halving *h)
+{
+    return h->each * (parts_floats(h) + frame_floats(h)); /* backward's; forward has no second one */
+}
+
+static int64_t weight_count(const struct halving *h)
+{
+    return (int64_t)64 * h->s.c_in * h->s.c_out;
+}
+
+static void make(struct halving *h)
+{
+    const struct device_ops *ops = h->dev->ops;
+    const int *extent = h->s.extent;
+    struct conv_shape down = {.kind = CONV_DOWN, .n = h->each, .d = extent[0] + 2, .h = extent[1] + 2,
+                              .w = extent[2] + 2, .c_in = h->s.c_in, .c_out = 8 * h->s.c_out, .in = h->type,
+                              .out = VALUE_F32, .training = 1, .input_grad = 1};
+    h->framed = (struct tensor){.type = h->type, .n = h->s.n, .d = down.d, .h = down.h, .w = down.w,
+                                .c = h->s.c_in};
+    h->framed.data = ops->alloc(h->dev, (size_t)(h->s.n * frame_floats(h)) * value_bytes(h->type));
+    h->weight = ops->alloc(h->dev, (size_t)weight_count(h) * sizeof(float));
+    h->dweight = ops->alloc(h->dev, (size_t)weight_count(h) * sizeof(float));
+    h->dbias = ops->alloc(h->dev, (size_t)(8 * h->s.c_out) * sizeof(float));
+    h->conv = ops->conv_new(h->dev, &down);
+}
+
+int halving_new(struct halving **out, struct device *dev, const struct halving_shape *s, struct error *e)
+{
+    struct halving *h = *out = mem_alloc(e, 1, sizeof *h);
+    if (!h)
+        return -1;
+    *h = (struct halving){.dev = dev, .s = *s, .each = s->n, .type = device_value_type(dev)};
+    for (int a = 0; a < 3; a++) {
+        CHECK(s->extent[a] % 2 == 0);
+        h->out[a] = s->extent[a] / 2;
+    }
+    while (h->each > 1 && (s->n % h->each || h->each * parts_floats(h) > s->most))
+        h->each--;
+    make(h);
+    if (device_check(dev, e) == 0)
+        return 0;
+    halving_free(h);
+    *out = NULL;
+    return -1;
+}
+
+void halving_free(struct halving *h)
+{
+    if (!h)
+        return;
+    void *memory[] = {h->framed.data, h->weight, h->dweight, h->dbias};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        h->dev->ops->free(h->dev, memory[i]);
+    if (h->conv)
+        h->dev->ops->conv_free(h->conv);
+    mem_free(h);
+}
+
+void halving_pack(struct halving *h, const float *weight)
+{
+    struct conv_weight w = {h->conv, h->weight};
+    RUN(h->dev, halve_weight, weight_count(h), .from = weight, .to = h->weight, .c_in = h->s.c_in,
+        .c_out = h->s.c_out);
+    h->dev->ops->conv_pack(h->dev, &w, 1);
+}
+
+/* How items `first` and on are read; framed: their place in h->framed. */
+static struct k_frame frame_of(const struct halving *h, const struct halving_in *in, int first)
+{
+    struct k_frame f = {.framed = tensor_items(&h->framed, first, 1).data, .bf16 = h->type == VALUE_BF16,
+                        .c = h->s.c_in, .slope = in->slope, .x = tensor_items(&in->x, first, 1).data};
+    memcpy(f.extent, h->s.extent, sizeof f.extent);
+    if (in->more.data)
+        f.more = tensor_items(&in->more, first, 1).data;
+    if (in->factor)
+        f.factor = in->factor + (int64_t)first * h->s.c_in;
+    return f;
+}
+
+void halving_forward(struct halving *h, const struct halving_in *in, const float *bias,
+                     const struct tensor *y, float *work)
+{
+    for (int first = 0, n; first < y->n; first += n) {
+        n = y->n - first < h->each ? y->n - first : h->each;
+        struct k_frame frame = frame_of(h, in, first);
+        struct tensor parts = parts_of(h, n, VALUE_F32, work), to = tensor_items(y, first, n);
+        struct conv_in x = {.count = 1, .from = {{.y = tensor_items(&h->framed, first, n)}}};
+        h->dev->ops->map(h->dev, KERNEL_frame, &frame, n * frame_floats(h));
+        h->dev->ops->conv_forward(h->conv, &x, NULL, &parts, NULL);
+        RUN(h->dev, join, tensor_count(&to), .parts = work, .bias = bias, .y = to.data, .c = h->s.c_out,
+            .out = {h->out[0], h->out[1], h->out[2]});
+    }
+}
+
+/* Items first .. first+n-1: their weight gradient, added to h's own unless they are the first, and dx. */
+static void backward_some(struct halving *h, const struct halving_in *in, const struct tensor *dy, int first,
+                          int n, const struct halving_grads *to, float *work)
+{
+    struct tensor framed = tensor_items(&h->framed, first, n), dframed = framed;
+    struct conv_grad g = {.g = parts_of(h, n, h->type, work)};
+    struct conv_in x = {.count = 1, .from = {{.y = framed}}};
+    dframed.data = to->dx.data ? work + h->each * parts_floats(h) : NULL;
+    RUN(h->dev, spread, n * parts_floats(h), .dy = tensor_items(dy, first, n).data, .dparts = work,
+        .bf16 = h->type == VALUE_BF16, .out = {h->out[0], h->out[1], h->out[2]}, .c = h->s.c_out);
+    h->dev->ops->conv_backward(h->conv, &g, &x, &dframed, first > 0 ? CONV_ADD_WEIGHT : 0,
+                               to->dweight ? h->dweight : NULL, to->dweight ? h->dbias : NULL, NULL);
+    if (!to->dx.data)
+        return;
+    struct tensor dx = tensor_items(&to->dx, first, n);
+    struct k_frame_grad leave = {.of = frame_of(h, in, first), .dx = dx.data};
+    leave.of.framed = dframed.data;
+    h->dev->ops->map(h->dev, KERNEL_frame_grad, &leave, tensor_count(&dx));
+}
+
+void halving_backward(struct halving *h, const struct halving_in *in, const struct tensor *dy,
+                      const struct halving_grads *to, float *work)
+{
+    if (to->dweight)
+        h->dev->ops->zero(h->dev, h->dbias, (size_t)(8 * h->s.c_out) * sizeof(float));
+    for (int first = 0; first < dy->n; first += h->each)
+        backward_some(h, in, dy, first, dy->n - first < h->each ? dy->n - first : h->each, to, work);
+    if (!to->dweight)
+        return;
+    RUN(h->dev, halve_weight, weight_count(h), .from = h->dweight, .to = to->dweight, .c_in = h->s.c_in,
+        .c_out = h->s.c_out, .back = 1, .fresh = to->fresh);
+    /* each of the eight parts has seen all of dy: the first is the bias's */
+    RUN(h->dev, meet, h->s.c_out, .to = to->dbias, .from = h->dbias, .fresh = to->fresh);
+}
