@@ -78,6 +78,10 @@ int train_prepare(struct recipe *out, const struct config *c, const struct datas
         result = prepare_set(&summary, d, &o, e);
     while (result < 0 && e->code == ERR_BUSY && wait_for_turn(c, folder, times++));
     progress_end(passes.line);
+    if (result < 0 && c->resume && strcmp(e->id, "O04") == 0) {
+        fail(e, ERR_BUSY, "K05", "these scans are not those the run was begun with");
+        return fail_in(e, d->root);
+    }
     if (result < 0)
         return -1;
     if (summary.n_bad > 0 && !c->skip_bad) {
