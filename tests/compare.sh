@@ -149,6 +149,7 @@ refused() { # refused CODE TEXT options: the last line of what is said
     [ ! -e refused ] || fail "$* left $(find refused | head -5)"
 }
 refused 2 '--merge: "" is no folder' set --merge whole,,machine2
+(cd whole && refused 2 '--merge: "" is no folder' ../set --merge .,) || exit 1
 refused 2 '--merge: "whole/runs" holds no runs/ of a plan' set --merge whole/runs
 for f in results.md cost.csv report.html; do
     rm -rf mine && mkdir mine && echo mine >mine/$f

@@ -262,6 +262,50 @@ static const struct strided_spec slices = {
     .name = {"a", "b", "c"}, .linear = "last", .width = {1, 2, 4, 8}, .kernel = {3, 3, 1},
     .stride = {2, 2, 1}, .pad = {1, 1, 0}, .columns = 1};
 
+/* Mean squared difference by mean square. */
+static double apart(const float *x, const float *y, int64_t n)
+{
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        off += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        size += (double)x[i] * (double)x[i];
+    }
+    return off / size;
+}
+
+/* The critic in bf16 beside float32, where the processor multiplies it. */
+static void test_bf16(void **state)
+{
+    struct net_pass pass = {.mode = NET_TRAIN, .seed = 9, .step = 4, .stream = RNG_DROPOUT + 1};
+    struct device_options o = {.name = "cpu", .precision = PRECISION_BF16, .threads = 2};
+    struct device *own[2] = {dev, NULL};
+    struct tensor out[2];
+    struct scene_of s[2];
+    struct error e;
+    (void)state;
+    if (!cpu_has_bf16())
+        skip();
+    assert_ok(device_open(&own[1], &o, &e), e);
+    for (int k = 0; k < 2; k++) {
+        dev = own[k];
+        scene_open(&s[k], &critic_spec, 4);
+        out[k] = forward(&s[k], &pass);
+        set_gradient(&s[k]);
+        strided_backward(s[k].chain, STRIDED_WEIGHTS | STRIDED_MAP, &s[k].dmap);
+    }
+    double values = apart(out[0].data, out[1].data, tensor_count(&out[0]));
+    double maps = apart(s[0].dmap.data, s[1].dmap.data, tensor_count(&s[0].dmap));
+    double weights = apart(s[0].params->grad, s[1].params->grad, s[0].params->trainable_count);
+    if (!(values > 0 && values < 1e-4 && maps < 1e-3 && weights < 1e-3))
+        test_fail("off by %g, the map's gradient by %g, the weights' by %g", values, maps, weights);
+    for (int k = 0; k < 2; k++) {
+        dev = own[k];
+        scene_close(&s[k]);
+    }
+    dev = own[0];
+    device_close(own[1]);
+}
+
 static void test_gradients(void **state)
 {
     (void)state;
@@ -329,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_slabs),
+        cmocka_unit_test(test_bf16),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

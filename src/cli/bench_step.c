@@ -22,10 +22,12 @@ struct stepping {
     int n;
 };
 
-/* The first steps are for caches, clocks and the sampler's ring. */
+/* The first steps are for caches, clocks and the sampler's ring; of several phases the last is told. */
 static void step_done(void *arg, const struct train_step *s)
 {
     struct stepping *k = arg;
+    if (s->step == 1)
+        k->n = 0;
     if (4 * s->step > s->steps && k->n < MOST_STEPS)
         k->took[k->n++] = s->seconds - k->last;
     k->last = s->seconds;

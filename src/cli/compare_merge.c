@@ -100,7 +100,11 @@ int compare_merge(int *n, const struct plan *p, struct error *e)
     char folder[PATH_MAX];
     *n = 0;
     for (const char *at = p->c->merge; at;) { /* all are looked at before any is taken from */
-        text_next(folder, sizeof folder, &at);
+        size_t length = text_next(folder, sizeof folder, &at);
+        if (length == 0 || length >= sizeof folder) {
+            fail(e, ERR_CONFIG, "C02", "\"%.200s\" is no folder", folder);
+            return fail_in(e, "--merge");
+        }
         if (check_folder(folder, e) < 0)
             return -1;
     }

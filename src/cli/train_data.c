@@ -78,7 +78,7 @@ int train_prepare(struct recipe *out, const struct config *c, const struct datas
         result = prepare_set(&summary, d, &o, e);
     while (result < 0 && e->code == ERR_BUSY && wait_for_turn(c, folder, times++));
     progress_end(passes.line);
-    if (result < 0 && c->resume && strcmp(e->id, "O04") == 0) {
+    if (result < 0 && c->resume && !c->cache && strcmp(e->id, "O04") == 0) {
         fail(e, ERR_BUSY, "K05", "these scans are not those the run was begun with");
         return fail_in(e, d->root);
     }
@@ -292,18 +292,11 @@ static int copy_names(struct run_facts *f, const struct dataset *d, struct error
     return 0;
 }
 
-/* At least one class beside background, and not too many; those without an example are told of. */
-static int check_classes(const struct config *c, const struct case_store *s, struct error *e)
+/* Classes without a voxel in the labels of training; *first: the lowest of them. */
+static int missing_classes(int *first, const struct case_store *s)
 {
     char seen[DATASET_MOST_CLASSES] = {0};
-    int missing = 0, first = 0;
-    if (s->n_classes < 2 || s->n_classes > DATASET_MOST_CLASSES) {
-        if (s->n_classes < 2)
-            fail(e, ERR_DATA, "L07", "no label has any foreground");
-        else
-            fail(e, ERR_DATA, "L05", "%d classes, allowed 2..%d", s->n_classes, DATASET_MOST_CLASSES);
-        return fail_in(e, c->args[0]);
-    }
+    int missing = 0;
     for (int i = 0; i < s->n_labeled; i++) {
         const struct stored_case *k = &s->cases[i];
         for (int64_t v = 0, n = (int64_t)k->dims[0] * k->dims[1] * k->dims[2]; v < n; v++)
@@ -311,9 +304,25 @@ static int check_classes(const struct config *c, const struct case_store *s, str
     }
     for (int k = s->n_classes - 1; k > 0; k--)
         if (!seen[k]) {
-            first = k;
+            *first = k;
             missing++;
         }
+    return missing;
+}
+
+/* At least one class beside background, and not too many; those without an example are told of. */
+static int check_classes(const struct config *c, const struct case_store *s, struct error *e)
+{
+    int first = 0;
+    if (s->n_classes > DATASET_MOST_CLASSES) {
+        fail(e, ERR_DATA, "L05", "%d classes, allowed 2..%d", s->n_classes, DATASET_MOST_CLASSES);
+        return fail_in(e, c->args[0]);
+    }
+    int missing = missing_classes(&first, s);
+    if (missing == s->n_classes - 1) {
+        fail(e, ERR_DATA, "L07", "no label has any foreground");
+        return fail_in(e, c->args[0]);
+    }
     if (missing)
         report_line(console_report(c), REPORT_WARNING, c->args[0], "L07",
                     "%d of %d classes, the first of them %d, ha%s no voxel in the labels of training and "

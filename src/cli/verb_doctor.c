@@ -170,10 +170,12 @@ static void used_facts(struct js_out *o, const struct config *c, struct error *e
     struct device *dev = device_facts(o, &wanted, e);
     if (!c->selftest)
         e->code = ERR_NONE;
-    else if (dev && selftest_run(&found, dev, e) == 0) {
-        snprintf(text, sizeof text, "passed: off by %.1e, gradients by %.1e (mean square)",
-                 found.values.mean_square, found.gradients.mean_square);
-        js_out_text(o, "selftest", text);
+    else if (dev) {
+        int passed = selftest_run(&found, dev, e) == 0;
+        if (passed)
+            snprintf(text, sizeof text, "passed: off by %.1e, gradients by %.1e (mean square)",
+                     found.values.mean_square, found.gradients.mean_square);
+        js_out_text(o, "selftest", passed ? text : "failed");
     }
     device_close(dev);
 }

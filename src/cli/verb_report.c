@@ -124,7 +124,10 @@ static int read_scores(struct reporting *t, const char *list, struct error *e)
     const char *at = list;
     int n = 0;
     for (; at && n < t->n_runs; n++) {
-        text_next(path, sizeof path, &at);
+        if (text_next(path, sizeof path, &at) >= sizeof path) {
+            fail(e, ERR_CONFIG, "C02", "\"%.60s...\" is too long for a file", path);
+            return fail_in(e, "--eval");
+        }
         if (report_scores_read(&t->runs[n].scores, path, e) < 0)
             return -1;
     }

@@ -369,6 +369,7 @@ static int open_store(struct telling *t, const char *path, struct error *e)
         return -1;
     report_line(console_report(t->config), REPORT_WARNING, NULL, e->id,
                 "%s; put aside as metrics.sqlite.damaged, a new one is begun", e->text);
+    e->code = ERR_NONE;
     return runs_put_aside(path, e) < 0 ? -1 : runs_open(&t->runs, path, e);
 }
 

@@ -40,7 +40,8 @@ static int64_t weight_count(const struct halving *h)
     return (int64_t)64 * h->s.c_in * h->s.c_out;
 }
 
-static void make(struct halving *h)
+/* Always for training: what is only looked at is small beside it. */
+static void allocate(struct halving *h)
 {
     const struct device_ops *ops = h->dev->ops;
     const int *extent = h->s.extent;
@@ -68,7 +69,7 @@ int halving_new(struct halving **out, struct device *dev, const struct halving_s
     }
     while (h->each > 1 && (s->n % h->each || h->each * parts_floats(h) > s->most))
         h->each--;
-    make(h);
+    allocate(h);
     if (device_check(dev, e) == 0)
         return 0;
     halving_free(h);
@@ -97,7 +98,7 @@ void halving_pack(struct halving *h, const float *weight)
 }
 
 /* How items `first` and on are read; framed: their place in h->framed. */
-static struct k_frame frame_of(const struct halving *h, const struct halving_in *in, int first)
+static struct k_frame frame_of(const struct halving *h, const struct leaky_in *in, int first)
 {
     struct k_frame f = {.framed = tensor_items(&h->framed, first, 1).data, .bf16 = h->type == VALUE_BF16,
                         .c = h->s.c_in, .slope = in->slope, .x = tensor_items(&in->x, first, 1).data};
@@ -109,7 +110,7 @@ static struct k_frame frame_of(const struct halving *h, const struct halving_in 
     return f;
 }
 
-void halving_forward(struct halving *h, const struct halving_in *in, const float *bias,
+void halving_forward(struct halving *h, const struct leaky_in *in, const float *bias,
                      const struct tensor *y, float *work)
 {
     for (int first = 0, n; first < y->n; first += n) {
@@ -124,10 +125,12 @@ void halving_forward(struct halving *h, const struct halving_in *in, const float
     }
 }
 
-/* Items first .. first+n-1: their weight gradient, added to h's own unless they are the first, and dx. */
-static void backward_some(struct halving *h, const struct halving_in *in, const struct tensor *dy, int first,
-                          int n, const struct halving_grads *to, float *work)
+/* Items from `first` on, as many as are taken at a time: their weight gradient, added to h's own unless they
+ * are the first, and dx. */
+static void backward_some(struct halving *h, const struct leaky_in *in, const struct tensor *dy, int first,
+                          const struct layer_grads *to, float *work)
 {
+    int n = dy->n - first < h->each ? dy->n - first : h->each;
     struct tensor framed = tensor_items(&h->framed, first, n), dframed = framed;
     struct conv_grad g = {.g = parts_of(h, n, h->type, work)};
     struct conv_in x = {.count = 1, .from = {{.y = framed}}};
@@ -144,13 +147,13 @@ static void backward_some(struct halving *h, const struct halving_in *in, const 
     h->dev->ops->map(h->dev, KERNEL_frame_grad, &leave, tensor_count(&dx));
 }
 
-void halving_backward(struct halving *h, const struct halving_in *in, const struct tensor *dy,
-                      const struct halving_grads *to, float *work)
+void halving_backward(struct halving *h, const struct leaky_in *in, const struct tensor *dy,
+                      const struct layer_grads *to, float *work)
 {
     if (to->dweight)
         h->dev->ops->zero(h->dev, h->dbias, (size_t)(8 * h->s.c_out) * sizeof(float));
     for (int first = 0; first < dy->n; first += h->each)
-        backward_some(h, in, dy, first, dy->n - first < h->each ? dy->n - first : h->each, to, work);
+        backward_some(h, in, dy, first, to, work);
     if (!to->dweight)
         return;
     RUN(h->dev, halve_weight, weight_count(h), .from = h->dweight, .to = to->dweight, .c_in = h->s.c_in,

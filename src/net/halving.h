@@ -31,21 +31,21 @@ int64_t halving_floats(const struct halving *h);
 void halving_pack(struct halving *h, const float *weight);
 
 /* What is read: (items, extent, c_in); `more`, if there is one, is added; factor (items, c_in), or NULL. */
-struct halving_in {
+struct leaky_in {
     struct tensor x, more;
     const float *factor;
     float slope;
 };
-void halving_forward(struct halving *h, const struct halving_in *in, const float *bias,
+void halving_forward(struct halving *h, const struct leaky_in *in, const float *bias,
                      const struct tensor *y, float *work);
 /* Where gradients go: those of parameters are added, or set if they are fresh. NULL, and dx without data: not
  * wanted. */
-struct halving_grads {
+struct layer_grads {
     float *dweight, *dbias;
     int fresh;
     struct tensor dx;
 };
-void halving_backward(struct halving *h, const struct halving_in *in, const struct tensor *dy,
-                      const struct halving_grads *to, float *work);
+void halving_backward(struct halving *h, const struct leaky_in *in, const struct tensor *dy,
+                      const struct layer_grads *to, float *work);
 
 #endif

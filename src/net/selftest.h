@@ -1,5 +1,6 @@
 /* selftest.h - does this device compute what it should? A processor or GPU that is broken or overheated, or a
- * compiler that is wrong about it, may give other numbers and no error [G08].
+ * compiler that is wrong about it, may give other numbers and no error [G08]. A processor is compared with
+ * itself at its plainest level: what is wrong in both is not seen.
  */
 #ifndef FALX_SELFTEST_H
 #define FALX_SELFTEST_H

@@ -34,7 +34,7 @@ struct strided {
     struct stride stride[STRIDED_LAYERS + 1], linear; /* the last one: of the image */
     struct tensor y[STRIDED_LAYERS + 1], dy[STRIDED_LAYERS];
     float *factor[STRIDED_LAYERS]; /* (n, c) dropout of y; NULL: none */
-    float *rows, *drows;
+    float *rows, *drows;           /* of a slab, their gradient; rows is work memory of halving.h, too */
     struct tensor mean, dmean, out, dout;
     struct conv_weight weights[STRIDED_LAYERS + 2];
     uint64_t version;              /* of the params that are packed */
@@ -289,9 +289,9 @@ static void pack_weights(struct strided *s)
 }
 
 /* What layer i reads, and how. */
-static struct halving_in input_of(const struct strided *s, int i)
+static struct leaky_in input_of(const struct strided *s, int i)
 {
-    struct halving_in in = {.slope = 1.0f};
+    struct leaky_in in = {.slope = 1.0f};
     if (i == 0 || i == STRIDED_LAYERS) {
         in.x = i ? s->image : s->map;
         return in;
@@ -333,7 +333,7 @@ static struct slab slab_of(struct strided *s, int i, int item, int k)
 
 static void unfold(struct strided *s, int i, int item, const struct slab *b)
 {
-    struct halving_in in = input_of(s, i);
+    struct leaky_in in = input_of(s, i);
     const struct k_window *at = &s->stride[i].at;
     RUN(s->dev, unfold, tensor_count(&b->rows), .at = *at, .x = item_of(&in.x, item),
         .more = item_of(&in.more, item), .factor = in.factor ? in.factor + item * at->c : NULL,
@@ -349,7 +349,7 @@ static void forward_layer(struct strided *s, int i)
 {
     const struct stride *t = &s->stride[i];
     if (t->halving) {
-        struct halving_in in = input_of(s, i);
+        struct leaky_in in = input_of(s, i);
         struct tensor y = tensor_items(&s->y[i], 0, s->items);
         halving_forward(t->halving, &in, value_of(s, t->bias), &y, s->rows);
         return;
@@ -420,10 +420,10 @@ struct tensor strided_grad(struct strided *s)
 }
 
 /* Where a layer's gradients go: of its parameters, if they are wanted. */
-static struct halving_grads grads_of(struct strided *s, const struct stride *t, int what)
+static struct layer_grads grads_of(struct strided *s, const struct stride *t, int what)
 {
     struct params *p = s->params;
-    struct halving_grads to = {.fresh = !p->touched[t->weight]};
+    struct layer_grads to = {.fresh = !p->touched[t->weight]};
     if (what & STRIDED_WEIGHTS) {
         to.dweight = p->grad + p->list[t->weight].offset;
         to.dbias = p->grad + p->list[t->bias].offset;
@@ -438,7 +438,7 @@ static void backward_product(struct strided *s, const struct stride *t, int what
 {
     struct conv_grad g = {.g = *dy, .y = {.y = *y}};
     struct conv_in in = {.count = 1, .from = {{.y = *x}}};
-    struct halving_grads to = grads_of(s, t, what);
+    struct layer_grads to = grads_of(s, t, what);
     if (to.dbias && to.fresh)
         s->dev->ops->zero(s->dev, to.dbias, (size_t)t->c_out * sizeof(float));
     s->dev->ops->conv_backward(t->conv, &g, &in, dx, to.fresh ? 0 : CONV_ADD_WEIGHT, to.dweight, to.dbias,
@@ -448,9 +448,9 @@ static void backward_product(struct strided *s, const struct stride *t, int what
 static void backward_halving(struct strided *s, int i, int what, const struct tensor *dx)
 {
     const struct stride *t = &s->stride[i];
-    struct halving_in in = input_of(s, i);
+    struct leaky_in in = input_of(s, i);
     struct tensor dy = tensor_items(&s->dy[i % STRIDED_LAYERS], 0, s->items);
-    struct halving_grads to = grads_of(s, t, what);
+    struct layer_grads to = grads_of(s, t, what);
     if (dx)
         to.dx = *dx;
     halving_backward(t->halving, &in, &dy, &to, s->rows);
@@ -482,7 +482,7 @@ static void backward_layer(struct strided *s, int i, int what, const struct tens
                 RUN(s->dev, unfold_grad, elements, .at = t->at, .rows = s->drows, .plane = k * t->planes,
                     .planes = t->planes, .dx = to.data);
         }
-        struct halving_in in = input_of(s, i);
+        struct leaky_in in = input_of(s, i);
         if (to.data && i > 0)
             RUN(s->dev, leaky_grad, elements, .x = item_of(&in.x, item), .more = item_of(&in.more, item),
                 .factor = in.factor ? in.factor + item * t->at.c : NULL, .g = to.data, .slope = in.slope,

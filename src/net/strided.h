@@ -28,7 +28,7 @@ struct strided_spec {
     float slope, dropout[STRIDED_LAYERS];
     int columns;                      /* 1: a mean for each place along the last axis, not one for the item */
     int out;                          /* numbers of the linear layer; 0: the last width, times filters */
-    int slab;                         /* most floats of rows at once; 0: 256 MiB of them */
+    int slab;                         /* most floats of rows, or of halving.h, at once; 0: 256 MiB of them */
 };
 
 /* The discriminator of adversarial methods: 4x4x4 kernels of stride 2, leaky ReLU 0.2, dropout 0.5, two

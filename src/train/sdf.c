@@ -21,8 +21,8 @@ int sdf_new(struct sdf **out, struct device *dev, const int dims[3], struct erro
     struct sdf *s = *out = mem_alloc(e, 1, sizeof *s);
     if (!s)
         return -1;
-    for (int a = 0; a < 3; a++)
-        CHECK(dims[a] < (int)K_NO_SIDE);
+    CHECK((int64_t)dims[0] * dims[0] + (int64_t)dims[1] * dims[1] + (int64_t)dims[2] * dims[2] <
+          (int64_t)K_NO_SIDE * (int64_t)K_NO_SIDE);
     s->dev = dev;
     memcpy(s->dims, dims, sizeof s->dims);
     s->square[0] = dev->ops->alloc(dev, (size_t)(2 * (voxels + work)) * sizeof(float));
