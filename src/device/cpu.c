@@ -22,43 +22,39 @@ enum {
     HUGE = 4 << 20    /* from here on pages of 2 MiB pay: a third less time for an update of all weights */
 };
 
-/* The address that mem_alloc gave is kept in the 8 bytes before the aligned one. */
-static void *aligned_alloc_zeroed(struct error *e, size_t bytes)
+/* What lies before an aligned address. */
+struct block {
+    void *raw;    /* what mem_alloc gave */
+    size_t bytes; /* asked for */
+};
+
+static void *cpu_alloc(struct device *dev, size_t bytes)
 {
     size_t total;
-    if (size_add(&total, bytes, ALIGN + sizeof(void *)) < 0)
+    if (size_add(&total, bytes, ALIGN + sizeof(struct block)) < 0)
         total = SIZE_MAX;
-    char *raw = mem_alloc(e, total, 1);
+    char *raw = dev->error.code ? NULL : mem_alloc(&dev->error, total, 1);
     if (!raw)
         return NULL;
-    char *at = raw + sizeof(void *);
+    char *at = raw + sizeof(struct block);
     at += (ALIGN - (uintptr_t)at % ALIGN) % ALIGN;
-    memcpy(at - sizeof(void *), &raw, sizeof raw);
+    memcpy(at - sizeof(struct block), &(struct block){raw, bytes}, sizeof(struct block));
     if (bytes >= HUGE) { /* a wish; refused, nothing is lost */
         char *page = at + (PAGE - (uintptr_t)at % PAGE) % PAGE;
         (void)madvise(page, bytes - PAGE, MADV_HUGEPAGE);
     }
+    dev->bytes += bytes;
     return at;
-}
-
-static void aligned_free(void *memory)
-{
-    if (!memory)
-        return;
-    char *raw;
-    memcpy(&raw, (char *)memory - sizeof(void *), sizeof raw);
-    mem_free(raw);
-}
-
-static void *cpu_alloc(struct device *dev, size_t bytes)
-{
-    return dev->error.code ? NULL : aligned_alloc_zeroed(&dev->error, bytes);
 }
 
 static void cpu_free(struct device *dev, void *memory)
 {
-    (void)dev;
-    aligned_free(memory);
+    struct block b;
+    if (!memory)
+        return;
+    memcpy(&b, (char *)memory - sizeof b, sizeof b);
+    dev->bytes -= b.bytes;
+    mem_free(b.raw);
 }
 
 static void cpu_copy(struct device *dev, void *to, const void *from, size_t bytes)
@@ -85,12 +81,12 @@ int cpu_reserve(struct cpu *c, size_t each, size_t partial)
         size_t all;
         if (size_mul(&all, each, (size_t)pool_threads(c->base.pool)) < 0)
             all = SIZE_MAX;
-        aligned_free(c->scratch);
+        cpu_free(&c->base, c->scratch);
         c->scratch = cpu_alloc(&c->base, all);
         c->scratch_each = c->scratch ? each : 0;
     }
     if (partial > c->partial_bytes) {
-        aligned_free(c->partial);
+        cpu_free(&c->base, c->partial);
         c->partial = cpu_alloc(&c->base, partial);
         c->partial_bytes = c->partial ? partial : 0;
     }
@@ -173,8 +169,8 @@ static void cpu_close(struct device *dev)
 {
     struct cpu *c = cpu_of(dev);
     pool_free(dev->pool);
-    aligned_free(c->scratch);
-    aligned_free(c->partial);
+    cpu_free(&c->base, c->scratch);
+    cpu_free(&c->base, c->partial);
     mem_free(c->block_sums);
     mem_free(c);
 }

@@ -116,7 +116,8 @@ struct device {
     const struct device_ops *ops;
     enum precision precision; /* never AUTO */
     struct error error;       /* first failure; code ERR_NONE while all is well */
-    size_t bytes, peak_bytes; /* cuda: memory that is held, with what convolutions keep; the most at once */
+    size_t bytes;             /* memory that is held, with what convolutions keep */
+    size_t peak_bytes;        /* cuda: the most at once */
     struct pool *pool;        /* cpu: the threads; borrowed by those who load and write files */
     size_t room;              /* bytes a data set may take in its own memory; 0: that is the host's */
     char describe[96];        /* "cpu, AMX bf16, 2 threads" */

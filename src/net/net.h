@@ -113,7 +113,6 @@ struct net;
 int net_new(struct net **out, struct params *p, const struct net_definition *def,
             const struct net_shape *s, struct error *e);
 void net_free(struct net *n); /* NULL is fine */
-size_t net_bytes(const struct net *n); /* of its plan: activations, gradients, packed weights */
 
 enum net_mode {
     NET_TRAIN,  /* batch statistics, running ones updated, dropout on */

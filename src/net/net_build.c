@@ -218,7 +218,6 @@ static int make_tables(struct net *n, struct error *e)
     size_t floats = (size_t)s.n_tables * sizeof(float), doubles = (size_t)s.n_moments * sizeof(double);
     n->tables = n->dev->ops->alloc(n->dev, floats);
     n->moments = n->dev->ops->alloc(n->dev, doubles);
-    n->table_bytes = floats + doubles;
     if (device_check(n->dev, e) < 0)
         return -1;
     s = (struct share){.tables = n->tables, .moments = n->moments};
@@ -366,15 +365,4 @@ void net_free(struct net *n)
     ops->free(n->dev, n->tables);
     ops->free(n->dev, n->moments);
     mem_free(n);
-}
-
-/* Packed weights are the convolutions' own; counted as one copy per direction in the value type. */
-size_t net_bytes(const struct net *n)
-{
-    size_t weights = 0, copies = n->shape.use == NET_TRAINING ? 2 : 1;
-    for (int i = 0; i < n->graph.n_layers; i++)
-        if (n->graph.layers[i].is == LAYER_CONV)
-            weights += (size_t)n->params->list[n->graph.layers[i].weight].count;
-    return n->plan.bytes + n->table_bytes +
-           weights * copies * value_bytes(device_value_type(n->dev));
 }

@@ -130,7 +130,6 @@ struct net {
     double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
     double *sums;                 /* norm_sums_count(n, widest): what norm_backward starts from */
     int sums_of;                  /* the layer whose sums they are, its p, q, r are made; -1: none */
-    size_t table_bytes;
     struct conv_weight weights[NET_LAYERS];
     struct packing packing;       /* of them */
     int pair;                     /* a layer that may be run with the one after it, the last; -1: none */

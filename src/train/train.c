@@ -426,17 +426,7 @@ out:
 
 /* ---- before a run ---------------------------------------------------------------------------- */
 
-static size_t model_bytes(const struct model *m)
-{
-    const struct params *p = m->params;
-    int64_t floats = p->count + (p->grad ? p->trainable_count : 0);
-    for (int k = 0; m->optim && k < 2; k++)
-        floats += m->optim->moment[k] ? p->trainable_count : 0;
-    return (size_t)floats * sizeof(float) + (m->net ? net_bytes(m->net) : 0);
-}
-
-/* Plans every phase for real and counts: memory that is not touched costs nothing. A device that counts its
- * memory itself knows better. */
+/* Plans every phase for real and counts: memory that is not touched costs nothing. */
 int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,
                  int classes, struct error *e)
 {
@@ -449,15 +439,9 @@ int train_memory(size_t *out, const struct settings *s, struct device *dev, int 
     if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)) || open_trainer(t, &o, e) < 0)
         goto out;
     for (; t->phase < t->own->n_phases; t->phase++) {
-        size_t sum = 0;
         if (begin_models(t, e) < 0)
             goto out;
-        for (int i = 0; i < t->n_models; i++)
-            sum += t->models[i].name[0] ? model_bytes(&t->models[i]) : 0;
-        for (int k = 0; k < 2 && t->own->staged[k].image.data; k++)
-            sum += (size_t)tensor_count(&t->image) * sizeof(float) + (size_t)tensor_count(&t->label);
-        sum = dev->bytes > before ? dev->bytes - before : sum;
-        *out = sum > *out ? sum : *out;
+        *out = dev->bytes - before > *out ? dev->bytes - before : *out;
         batches_end(t);
     }
     result = 0;
