@@ -450,14 +450,13 @@ static void test_wrong_number(void **state)
     static const struct { int forward, backward; } lies[] = {{0, 0}, {9, 0}, {0, 5}};
     (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct selftest found;
         struct error e = {.code = ERR_NONE};
         fake_reset();
         fake.total = FAKE_ARENA;
         struct device *dev = open_fake(PRECISION_F32);
         fake.lie_forward = lies[i].forward;
         fake.lie_backward = lies[i].backward;
-        int result = selftest_run(&found, dev, &e);
+        int result = selftest_run(NULL, dev, &e);
         if (i == 0)
             assert_ok(result, e);
         else

@@ -41,6 +41,8 @@ static int precision_of(enum precision *out, const char *name, struct error *e)
     return fail(e, ERR_CONFIG, "C01", "precision \"%.20s\", allowed auto|f32|bf16|tf32", name);
 }
 
+_Static_assert((int)FALX_MOST_THREADS == (int)POOL_MOST_THREADS, "the library takes as many as falx");
+
 static int check_request(const char *folder, const struct falx_options *o, struct error *e)
 {
     if (!folder)

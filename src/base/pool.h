@@ -10,6 +10,7 @@
 
 struct pool;
 
+enum { POOL_MOST_THREADS = 1024 }; /* that users may ask for */
 /* n_threads counts the caller, who works too; 0 = one per available core. */
 int pool_new(struct pool **out, int n_threads, struct error *e);
 void pool_free(struct pool *p);

@@ -10,6 +10,8 @@ struct bench_teller {
     struct js_out *json; /* NULL: lines on stdout */
 };
 void bench_tell(const struct bench_teller *t, const char *name, double value, const char *unit);
+/* 1 if the name is the stem, or goes on from it after a dot. */
+int bench_is_of(const char *name, const char *stem);
 /* 1 if the user asked for this benchmark or its group, or for none in particular. */
 int bench_wanted(const struct config *c, const char *name);
 /* 1 if the user asked for it by its whole name: those that take long on a processor. */

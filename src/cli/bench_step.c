@@ -111,10 +111,8 @@ static int is_wanted(const struct config *c, const char *method)
     char stem[48];
     int wanted = strcmp(method, "supervised") == 0 || strcmp(method, "aua") == 0;
     snprintf(stem, sizeof stem, "step.%s", method);
-    for (int i = 0; i < c->n_args; i++) {
-        const char *more = text_starts_with(c->args[i], stem) ? c->args[i] + strlen(stem) : "none";
-        wanted |= *more == '.' || *more == '\0';
-    }
+    for (int i = 0; i < c->n_args; i++)
+        wanted |= bench_is_of(c->args[i], stem);
     return wanted;
 }
 

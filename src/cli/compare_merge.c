@@ -80,18 +80,19 @@ static int merge_folder(int *n, const struct plan *p, const char *folder, struct
     return 0;
 }
 
-/* Is this a folder that a plan worked in? */
-static int check_folder(const char *folder, struct error *e)
+/* Is this a folder that a plan worked in? Its name may have been cut, or be none. */
+static int check_folder(const char *folder, size_t length, struct error *e)
 {
+    int is_folder = length > 0 && length < PATH_MAX && io_is_folder(folder);
     char *runs = path_join(e, folder, "runs");
     if (!runs)
         return -1;
-    int is_plan = io_is_folder(runs);
+    int is_plan = is_folder && io_is_folder(runs);
     mem_free(runs);
     if (is_plan)
         return 0;
-    fail(e, ERR_CONFIG, "C02", io_is_folder(folder) ? "\"%.200s\" holds no runs/ of a plan"
-                                                    : "\"%.200s\" is no folder", folder);
+    fail(e, ERR_CONFIG, "C02", is_folder ? "\"%.200s\" holds no runs/ of a plan" : "\"%.200s\" is no folder",
+         folder);
     return fail_in(e, "--merge");
 }
 
@@ -101,11 +102,7 @@ int compare_merge(int *n, const struct plan *p, struct error *e)
     *n = 0;
     for (const char *at = p->c->merge; at;) { /* all are looked at before any is taken from */
         size_t length = text_next(folder, sizeof folder, &at);
-        if (length == 0 || length >= sizeof folder) {
-            fail(e, ERR_CONFIG, "C02", "\"%.200s\" is no folder", folder);
-            return fail_in(e, "--merge");
-        }
-        if (check_folder(folder, e) < 0)
+        if (check_folder(folder, length, e) < 0)
             return -1;
     }
     for (const char *at = p->c->merge; at;) {

@@ -8,6 +8,7 @@
  * own range cannot exist. Rows stand in the order of --help, group by group. Aliases are the names
  * that the published research scripts of the field use.
  */
+#include "base/pool.h"
 #include "cli/options.h"
 
 #define AT(field) offsetof(struct config, field)
@@ -44,11 +45,11 @@ const struct option_row options[] = {
      .value = "false", .help = "no progress and no notes; warnings and errors stay"},
     {.name = "threads", .aliases = "jobs|num-workers", .letter = 'j', .kind = OPTION_INT,
      .offset = AT(threads), .verbs = ALL & ~COMPARE, .traits = OPTION_AUTO, .value = "auto", .min = 0,
-     .max = 1024, .meta = "N",
+     .max = POOL_MOST_THREADS, .meta = "N",
      .help = "threads to use; auto or 0 is one per core; results do not depend on it"},
     {.name = "threads", .aliases = "num-workers", .letter = 'j', .kind = OPTION_INT,
      .offset = AT(threads), .verbs = COMPARE, .traits = OPTION_AUTO, .value = "auto", .min = 0,
-     .max = 1024, .meta = "N",
+     .max = POOL_MOST_THREADS, .meta = "N",
      .help = "threads of all runs together; auto or 0 is one per core; results do not depend on it"},
     {.name = "seed", .kind = OPTION_SEED, .offset = AT(set.seed),
      .verbs = CHECKING | PHANTOM | PREPARE | BENCH | TRAIN, .value = "1337", .min = 0,

@@ -19,10 +19,9 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
                 .weight = (enum window_weight)c->window, .uncertainty = uncertainty,
                 .samples = (int)c->samples, .seed = (uint64_t)c->set.seed, .probabilities = c->prob,
                 .stop = asks_stop}};
-    struct selftest tested;
     if (open_run(out, folder, &wanted, e) < 0)
         return -1;
-    if (c->selftest && selftest_run(&tested, out->dev, e) < 0) {
+    if (c->selftest && selftest_run(NULL, out->dev, e) < 0) {
         open_run_close(out);
         return -1;
     }

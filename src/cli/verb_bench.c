@@ -270,14 +270,18 @@ static int check_names(const struct config *c, struct error *e)
     return 0;
 }
 
+int bench_is_of(const char *name, const char *stem)
+{
+    size_t n = strlen(stem);
+    return strncmp(name, stem, n) == 0 && (name[n] == '.' || name[n] == '\0');
+}
+
 /* "train" asks for train.f32.32 and all others of its group, "train.f32" for some, the whole name for one. */
 int bench_wanted(const struct config *c, const char *name)
 {
     int wanted = c->n_args == 0;
-    for (int i = 0; i < c->n_args; i++) {
-        size_t n = strlen(c->args[i]);
-        wanted |= strncmp(name, c->args[i], n) == 0 && (name[n] == '.' || name[n] == '\0');
-    }
+    for (int i = 0; i < c->n_args; i++)
+        wanted |= bench_is_of(name, c->args[i]);
     return wanted;
 }
 

@@ -474,7 +474,6 @@ int verb_train(struct config *c)
 {
     struct error e = {.code = ERR_NONE};
     struct train_data data = {0};
-    struct selftest tested;
     struct device *dev = NULL;
     struct device_options o = {.name = c->device, .precision = (enum precision)c->precision,
                                .threads = (int)c->threads};
@@ -482,7 +481,7 @@ int verb_train(struct config *c)
     size_t missing = io_missing(c->output), planned = 0;
     int lock = -1, result = -1;
     if ((!c->budget || parse_budget(&budget, c->budget, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
-        (!c->selftest || selftest_run(&tested, dev, &e) == 0) && claim_folder(&lock, c, &e) == 0 &&
+        (!c->selftest || selftest_run(NULL, dev, &e) == 0) && claim_folder(&lock, c, &e) == 0 &&
         train_data_load(&data, c, dev->pool, &e) == 0 && check_memory(&planned, c, &data, dev, &e) == 0) {
         stop_polling(1);
         result = train(c, &data, dev, lock, budget, planned, &e);

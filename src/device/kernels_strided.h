@@ -19,9 +19,49 @@ struct k_window {
     int kernel[3], stride[3], pad[3];
 };
 
+/* a / b of numbers that are not negative, and the rest: in 32 bits where they fit, which is far faster. */
+KERNEL int64_t k_divide(int64_t a, int b, int *rest)
+{
+    const int64_t quotient = a >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
+    *rest = (int)(a - quotient * b);
+    return quotient;
+}
+
+/* A voxel of items of some extent, from its number. */
+KERNEL void k_place(int64_t voxel, const int extent[3], int64_t *item, int at[3])
+{
+    voxel = k_divide(voxel, extent[2], &at[2]);
+    voxel = k_divide(voxel, extent[1], &at[1]);
+    *item = k_divide(voxel, extent[0], &at[0]);
+}
+
+/* Its number; -1 outside. */
+KERNEL int64_t k_number(int64_t item, const int extent[3], int z, int y, int x)
+{
+    int inside = z >= 0 && z < extent[0] && y >= 0 && y < extent[1] && x >= 0 && x < extent[2];
+    return inside ? ((item * extent[0] + z) * extent[1] + y) * extent[2] + x : -1;
+}
+
 KERNEL float k_leaky(float x, float slope)
 {
     return x > 0 ? x : slope * x;
+}
+
+/* Element i of x + more, or 0 for i < 0; more may be NULL, and so may factor: 1. */
+KERNEL float k_sum_at(const float *x, const float *more, int64_t i)
+{
+    return i < 0 ? 0.0f : x[i] + (more ? more[i] : 0.0f);
+}
+
+KERNEL float k_factor_at(const float *factor, int64_t i)
+{
+    return factor ? factor[i] : 1.0f;
+}
+
+/* The derivative of act(x) * factor. */
+KERNEL float k_leaky_slope(float x, float slope, float factor)
+{
+    return x > 0 ? factor : slope * factor;
 }
 
 struct k_unfold {
@@ -37,20 +77,18 @@ KERNEL void k_unfold_range(const struct k_unfold *k, int64_t i0, int64_t i1)
     const struct k_window *w = &k->at;
     const int c = w->c, taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     for (int64_t i = i0, n; i < i1; i += n) { /* n channels of one voxel */
-        const int j = (int)(i % c), tap = (int)(i / c % taps);
-        const int64_t place = k->first + i / c / taps;
-        const int64_t z = place / w->out[2] / w->out[1] * w->stride[0] - w->pad[0] +
-                          tap / w->kernel[2] / w->kernel[1];
-        const int64_t y = place / w->out[2] % w->out[1] * w->stride[1] - w->pad[1] +
-                          tap / w->kernel[2] % w->kernel[1];
-        const int64_t x = place % w->out[2] * w->stride[2] - w->pad[2] + tap % w->kernel[2];
-        const int inside = z >= 0 && z < w->extent[0] && y >= 0 && y < w->extent[1] && x >= 0 &&
-                           x < w->extent[2];
-        const int64_t from = inside ? ((z * w->extent[1] + y) * w->extent[2] + x) * c + j : 0;
+        int j, tap, at[3], step[3];
+        int64_t item, place = k->first + k_divide(k_divide(i, c, &j), taps, &tap);
+        k_place(place, w->out, &item, at);
+        k_place(tap, w->kernel, &item, step);
+        for (int a = 0; a < 3; a++)
+            at[a] = at[a] * w->stride[a] - w->pad[a] + step[a];
+        const int64_t voxel = k_number(0, w->extent, at[0], at[1], at[2]);
+        const int64_t from = voxel < 0 ? -1 : voxel * c + j;
         n = c - j < i1 - i ? c - j : i1 - i;
         for (int64_t e = 0; e < n; e++) {
-            float v = inside ? k->x[from + e] + (k->more ? k->more[from + e] : 0.0f) : 0.0f;
-            k->rows[i + e] = k_leaky(v, k->slope) * (k->factor ? k->factor[j + e] : 1.0f);
+            float v = k_sum_at(k->x, k->more, from < 0 ? -1 : from + e);
+            k->rows[i + e] = k_leaky(v, k->slope) * k_factor_at(k->factor, j + e);
         }
     }
 }
@@ -64,11 +102,11 @@ struct k_unfold_grad {
 };
 
 /* Along axis a voxel `at` is seen by positions low .. high; that of p is tap at + pad - p * stride. */
-KERNEL void k_seen_by(const struct k_window *w, int a, int64_t at, int *low, int *high)
+KERNEL void k_seen_by(const struct k_window *w, int a, int at, int *low, int *high)
 {
-    int64_t shifted = at + w->pad[a], first = shifted - w->kernel[a] + w->stride[a];
-    *low = first > 0 ? (int)(first / w->stride[a]) : 0;
-    *high = (int)(shifted / w->stride[a]);
+    const int shifted = at + w->pad[a], first = shifted - w->kernel[a] + w->stride[a];
+    *low = first > 0 ? first / w->stride[a] : 0;
+    *high = shifted / w->stride[a];
     *high = *high < w->out[a] - 1 ? *high : w->out[a] - 1;
 }
 
@@ -77,10 +115,9 @@ KERNEL void k_unfold_grad_range(const struct k_unfold_grad *k, int64_t i0, int64
     const struct k_window *w = &k->at;
     const int c = w->c;
     for (int64_t i = i0, n; i < i1; i += n) { /* n channels of one voxel */
-        const int64_t voxel = i / c, j = i % c;
-        const int64_t at[3] = {voxel / w->extent[2] / w->extent[1], voxel / w->extent[2] % w->extent[1],
-                               voxel % w->extent[2]};
-        int low[3], high[3];
+        int j, at[3], low[3], high[3];
+        int64_t item;
+        k_place(k_divide(i, c, &j), w->extent, &item, at);
         for (int a = 0; a < 3; a++)
             k_seen_by(w, a, at[a], &low[a], &high[a]);
         low[0] = low[0] > k->plane ? low[0] : k->plane;
@@ -113,35 +150,12 @@ struct k_leaky_grad {
 KERNEL void k_leaky_grad_range(const struct k_leaky_grad *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        float x = k->x[i] + (k->more ? k->more[i] : 0.0f), f = k->factor ? k->factor[i % k->c] : 1.0f;
-        k->g[i] *= x > 0 ? f : k->slope * f;
+        float x = k_sum_at(k->x, k->more, i);
+        k->g[i] *= k_leaky_slope(x, k->slope, k_factor_at(k->factor, i % k->c));
     }
 }
 
 /* ---- kernels of four steps as two blocks of two (net/halving.h) -------------------------------- */
-
-/* a / b of numbers that are not negative, and the rest: in 32 bits where they fit, which is far faster. */
-KERNEL int64_t k_divide(int64_t a, int b, int *rest)
-{
-    const int64_t quotient = a >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
-    *rest = (int)(a - quotient * b);
-    return quotient;
-}
-
-/* A voxel of items of some extent, from its number. */
-KERNEL void k_place(int64_t voxel, const int extent[3], int64_t *item, int at[3])
-{
-    voxel = k_divide(voxel, extent[2], &at[2]);
-    voxel = k_divide(voxel, extent[1], &at[1]);
-    *item = k_divide(voxel, extent[0], &at[0]);
-}
-
-/* Its number; -1 outside. */
-KERNEL int64_t k_number(int64_t item, const int extent[3], int z, int y, int x)
-{
-    int inside = z >= 0 && z < extent[0] && y >= 0 && y < extent[1] && x >= 0 && x < extent[2];
-    return inside ? ((item * extent[0] + z) * extent[1] + y) * extent[2] + x : -1;
-}
 
 /* framed (items, extent + 2, c) = act(x + more) * factor, and a border of 0. */
 struct k_frame {
@@ -161,9 +175,9 @@ KERNEL void k_frame_range(const struct k_frame *k, int64_t i0, int64_t i1)
         const int64_t from = k_number(item, k->extent, at[0] - 1, at[1] - 1, at[2] - 1);
         n = c - j < i1 - i ? c - j : i1 - i;
         for (int64_t e = 0; e < n; e++) {
-            float v = from < 0 ? 0.0f : k->x[from * c + j + e] + (k->more ? k->more[from * c + j + e] : 0.0f);
+            float v = k_sum_at(k->x, k->more, from < 0 ? -1 : from * c + j + e);
             k_put(k->framed, k->bf16, i + e,
-                  k_leaky(v, k->slope) * (k->factor ? k->factor[item * c + j + e] : 1.0f));
+                  k_leaky(v, k->slope) * k_factor_at(k->factor, item * c + j + e));
         }
     }
 }
@@ -184,9 +198,8 @@ KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t
         const int64_t from = k_number(item, framed, at[0] + 1, at[1] + 1, at[2] + 1);
         n = c - j < i1 - i ? c - j : i1 - i;
         for (int64_t e = 0; e < n; e++) {
-            float x = k->x[i + e] + (k->more ? k->more[i + e] : 0.0f);
-            float f = k->factor ? k->factor[item * c + j + e] : 1.0f;
-            g->dx[i + e] = k_get(k->framed, k->bf16, from * c + j + e) * (x > 0 ? f : k->slope * f);
+            float x = k_sum_at(k->x, k->more, i + e), f = k_factor_at(k->factor, item * c + j + e);
+            g->dx[i + e] = k_get(k->framed, k->bf16, from * c + j + e) * k_leaky_slope(x, k->slope, f);
         }
     }
 }

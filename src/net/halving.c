@@ -15,24 +15,22 @@ struct halving {
     struct conv *conv;
 };
 
-static int64_t parts_floats(const struct halving *h)
-{
-    return (int64_t)(h->out[0] + 1) * (h->out[1] + 1) * (h->out[2] + 1) * 8 * h->s.c_out;
-}
-
 static struct tensor parts_of(const struct halving *h, int n, enum value_type type, void *data)
 {
     return (struct tensor){data, type, n, h->out[0] + 1, h->out[1] + 1, h->out[2] + 1, 8 * h->s.c_out};
 }
 
-static int64_t frame_floats(const struct halving *h)
+/* Of n items. */
+static int64_t parts_floats(const struct halving *h, int n)
 {
-    return (int64_t)(h->s.extent[0] + 2) * (h->s.extent[1] + 2) * (h->s.extent[2] + 2) * h->s.c_in;
+    struct tensor parts = parts_of(h, n, VALUE_F32, NULL);
+    return tensor_count(&parts);
 }
 
 int64_t halving_floats(const struct halving *h)
 {
-    return h->each * (parts_floats(h) + frame_floats(h)); /* backward's; forward has no second one */
+    struct tensor framed = tensor_items(&h->framed, 0, h->each);
+    return parts_floats(h, h->each) + tensor_count(&framed); /* backward's; forward has no second one */
 }
 
 static int64_t weight_count(const struct halving *h)
@@ -50,7 +48,7 @@ static void allocate(struct halving *h)
                               .out = VALUE_F32, .training = 1, .input_grad = 1};
     h->framed = (struct tensor){.type = h->type, .n = h->s.n, .d = down.d, .h = down.h, .w = down.w,
                                 .c = h->s.c_in};
-    h->framed.data = ops->alloc(h->dev, (size_t)(h->s.n * frame_floats(h)) * value_bytes(h->type));
+    h->framed.data = ops->alloc(h->dev, (size_t)tensor_count(&h->framed) * value_bytes(h->type));
     h->weight = ops->alloc(h->dev, (size_t)weight_count(h) * sizeof(float));
     h->dweight = ops->alloc(h->dev, (size_t)weight_count(h) * sizeof(float));
     h->dbias = ops->alloc(h->dev, (size_t)(8 * h->s.c_out) * sizeof(float));
@@ -67,7 +65,7 @@ int halving_new(struct halving **out, struct device *dev, const struct halving_s
         CHECK(s->extent[a] % 2 == 0);
         h->out[a] = s->extent[a] / 2;
     }
-    while (h->each > 1 && (s->n % h->each || h->each * parts_floats(h) > s->most))
+    while (h->each > 1 && (s->n % h->each || parts_floats(h, h->each) > s->most))
         h->each--;
     allocate(h);
     if (device_check(dev, e) == 0)
@@ -117,8 +115,9 @@ void halving_forward(struct halving *h, const struct leaky_in *in, const float *
         n = y->n - first < h->each ? y->n - first : h->each;
         struct k_frame frame = frame_of(h, in, first);
         struct tensor parts = parts_of(h, n, VALUE_F32, work), to = tensor_items(y, first, n);
-        struct conv_in x = {.count = 1, .from = {{.y = tensor_items(&h->framed, first, n)}}};
-        h->dev->ops->map(h->dev, KERNEL_frame, &frame, n * frame_floats(h));
+        struct tensor framed = tensor_items(&h->framed, first, n);
+        struct conv_in x = {.count = 1, .from = {{.y = framed}}};
+        h->dev->ops->map(h->dev, KERNEL_frame, &frame, tensor_count(&framed));
         h->dev->ops->conv_forward(h->conv, &x, NULL, &parts, NULL);
         RUN(h->dev, join, tensor_count(&to), .parts = work, .bias = bias, .y = to.data, .c = h->s.c_out,
             .out = {h->out[0], h->out[1], h->out[2]});
@@ -134,8 +133,8 @@ static void backward_some(struct halving *h, const struct leaky_in *in, const st
     struct tensor framed = tensor_items(&h->framed, first, n), dframed = framed;
     struct conv_grad g = {.g = parts_of(h, n, h->type, work)};
     struct conv_in x = {.count = 1, .from = {{.y = framed}}};
-    dframed.data = to->dx.data ? work + h->each * parts_floats(h) : NULL;
-    RUN(h->dev, spread, n * parts_floats(h), .dy = tensor_items(dy, first, n).data, .dparts = work,
+    dframed.data = to->dx.data ? work + parts_floats(h, h->each) : NULL;
+    RUN(h->dev, spread, tensor_count(&g.g), .dy = tensor_items(dy, first, n).data, .dparts = work,
         .bf16 = h->type == VALUE_BF16, .out = {h->out[0], h->out[1], h->out[2]}, .c = h->s.c_out);
     h->dev->ops->conv_backward(h->conv, &g, &x, &dframed, first > 0 ? CONV_ADD_WEIGHT : 0,
                                to->dweight ? h->dweight : NULL, to->dweight ? h->dbias : NULL, NULL);

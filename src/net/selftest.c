@@ -206,11 +206,14 @@ int selftest_run(struct selftest *out, struct device *dev, struct error *e)
     device_close(reference);
     dev->peak_bytes = peak; /* of the work to come, not of this */
     if (result == 0) {
-        out->values = worst_of(want.values, got.values, want.value_counts, OUTPUTS);
-        out->gradients = worst_of(want.gradients, got.gradients, want.gradient_counts, want.n_gradients);
-        if (judge("values", &out->values, &most[dev->precision].values, dev, e) < 0 ||
-            judge("gradients", &out->gradients, &most[dev->precision].gradients, dev, e) < 0)
+        struct selftest found = {
+            worst_of(want.values, got.values, want.value_counts, OUTPUTS),
+            worst_of(want.gradients, got.gradients, want.gradient_counts, want.n_gradients)};
+        if (judge("values", &found.values, &most[dev->precision].values, dev, e) < 0 ||
+            judge("gradients", &found.gradients, &most[dev->precision].gradients, dev, e) < 0)
             result = -1;
+        if (out)
+            *out = found;
     }
     numbers_free(&want);
     numbers_free(&got);

@@ -16,7 +16,8 @@ struct selftest {
 };
 
 /* One pass of the paper's network, forward and back, on `dev` and by the plainest float32 code of the
- * processor: -1 if they differ by more than the device's precision makes them. A second or two. */
+ * processor: -1 if they differ by more than the device's precision makes them. out may be NULL. A second or
+ * two. */
 int selftest_run(struct selftest *out, struct device *dev, struct error *e);
 
 #endif
