@@ -304,8 +304,8 @@ static void check_halving(int c, int bf16)
     int64_t parts = (int64_t)ITEMS * (D / 2 + 1) * (H / 2 + 1) * (W / 2 + 1) * 8 * OUT;
     struct both x = floats(n, -1, 1), more = floats(n, -1, 1), f = floats(ITEMS * c, 0, 2);
     struct both frame = floats(framed, -1, 1), out = floats(y, -1, 1), part = floats(parts, -1, 1);
-    struct both bias = floats(OUT, -1, 1), w = floats(weights, -1, 1), halved = floats(weights, -1, 1);
-    struct both dx = floats(n, -1, 1);
+    struct both spread = floats(parts, -1, 1), bias = floats(OUT, -1, 1), w = floats(weights, -1, 1);
+    struct both halved = floats(weights, -1, 1), dx = floats(n, -1, 1);
     char what[48];
     snprintf(what, sizeof what, "%d channels%s", c, bf16 ? ", bf16" : "");
 #define FRAME(k) k.x = F(x), k.more = F(more), k.factor = F(f), k.framed = F(frame), k.bf16 = bf16, k.c = c, \
@@ -313,18 +313,28 @@ static void check_halving(int c, int bf16)
     MAP(frame, what, framed, (FRAME(k)), difference(&frame));
     upload(&frame);
     MAP(frame_grad, what, n, (FRAME(k.of), k.dx = F(dx)), difference(&dx));
-    MAP(join, what, y, (k.parts = F(part), k.bias = F(bias), k.y = F(out), k.c = OUT,
-        memcpy(k.out, half, sizeof half)), difference(&out));
-    upload(&out);
-    MAP(spread, what, parts, (k.dy = F(out), k.dparts = F(part), k.bf16 = bf16, k.c = OUT,
-        memcpy(k.out, half, sizeof half)), difference(&part));
+    MAP(frame, "folded", framed, (FRAME(k), k.folded = 1), difference(&frame));
+    upload(&frame);
+    MAP(frame_grad, "folded", n, (FRAME(k.of), k.of.folded = 1, k.dx = F(dx)), difference(&dx));
+    for (int each = 8; each > 0; each -= 7) {
+        upload(&part);
+        MAP(join, what, y, (k.parts = F(part), k.bias = F(bias), k.y = F(out), k.each = each, k.c = OUT,
+            memcpy(k.out, half, sizeof half)), difference(&out));
+        upload(&out);
+        MAP(spread, what, parts * each / 8, (k.dy = F(out), k.dparts = F(spread), k.bf16 = bf16,
+            k.each = each, k.c = OUT, memcpy(k.out, half, sizeof half)), difference(&spread));
+    }
     MAP(halve_weight, what, weights, (k.from = F(w), k.to = F(halved), k.c_in = c, k.c_out = OUT),
         difference(&halved));
     upload(&halved);
     MAP(halve_weight, "back", weights, (k.from = F(halved), k.to = F(w), k.c_in = c, k.c_out = OUT,
         k.back = 1), difference(&w));
-    struct both *all[] = {&x, &more, &f, &dx, &frame, &out, &part, &bias, &w, &halved};
-    for (int i = 0; i < 10; i++)
+    struct both folded = floats(weights / 64 * 216, -1, 1);
+    MAP(halve_weight, "folded", weights, (k.from = F(w), k.to = F(folded), k.c_in = c, k.c_out = OUT,
+        k.folded = 1), difference(&folded));
+    drop(&folded);
+    struct both *all[] = {&x, &more, &f, &dx, &frame, &out, &part, &spread, &bias, &w, &halved};
+    for (int i = 0; i < 11; i++)
         drop(all[i]);
 }
 
@@ -333,31 +343,39 @@ static void check_pairs(int rows, int dims)
     int64_t count = (int64_t)rows * dims;
     char more[48];
     snprintf(more, sizeof more, "%d rows of %d", rows, dims);
+    int64_t pairs = (int64_t)rows * rows;
     struct both x = floats(count, -1, 1), u = floats(count, -0.1, 0.1), v = floats(count, -0.1, 0.1);
     struct both length = floats(rows, 1, 2), sum = floats(rows, 3, 4), loss = floats(rows, 0, 1);
-    struct both pull = floats(count, -1, 1), dx = floats(count, -1, 1);
-    MAP(pair_unit, more, rows, (k.x = F(x), k.unit = F(u), k.length = F(length), k.dims = dims),
-        larger(difference(&u), difference(&length)));
-    upload(&u), upload(&length);
-    MAP(pair_anchor, more, rows, (k.anchor = F(u), k.other = F(v), k.log_sum = F(sum), k.loss = F(loss),
-        k.count = rows, k.dims = dims, k.scale = 2.0f), larger(difference(&sum), difference(&loss)));
-    upload(&sum);
-    for (int anchor = 0; anchor < 2; anchor++, upload(&dx))
-        MAP(pair_grad, more, rows, (k.own = F(u), k.other = F(v), k.log_sum = F(sum), k.length = F(length),
-            k.pull = F(pull), k.dx = F(dx), k.count = rows, k.dims = dims, k.own_is_anchor = anchor,
-            k.scale = 2.0f, k.weight = 0.3f), difference(&dx));
+    struct both pull = floats(count, -1, 1), dx = floats(count, -1, 1), s = floats(pairs, -2, 2);
+    MAP(pair_unit, more, rows, (k.x = F(x), k.unit = F(u), k.turned = F(v), k.length = F(length),
+        k.count = rows, k.dims = dims), larger(difference(&u), larger(difference(&v), difference(&length))));
+    upload(&u), upload(&v), upload(&length);
+    MAP(pair_like, more, pairs, (k.unit = F(u), k.turned = F(v), k.like = F(s), k.count = rows, k.dims = dims,
+        k.scale = 2.0f), difference(&s));
+    for (int columns = 0; columns < 2; columns++) {
+        upload(&s);
+        MAP(pair_anchor, more, rows, (k.like = F(s), k.log_sum = F(sum), k.loss = F(loss), k.count = rows,
+            k.of_columns = columns), larger(difference(&sum), difference(&loss)));
+        upload(&sum);
+        MAP(pair_share, more, pairs, (k.log_sum = F(sum), k.like = F(s), k.count = rows,
+            k.of_columns = columns), difference(&s));
+    }
+    upload(&s);
+    MAP(pair_pull, more, count, (k.slope = F(s), k.other = F(u), k.pull = F(pull), k.count = rows,
+        k.dims = dims), difference(&pull));
+    upload(&pull);
+    MAP(pair_leave, more, rows, (k.pull = F(pull), k.unit = F(u), k.length = F(length), k.dx = F(dx),
+        k.dims = dims, k.weight = 0.3f), difference(&dx));
     SUMS(total, more, count, 1, 1, 0.0, (k.x = F(x)));
-    struct both kind = bytes_below((int64_t)rows * rows, 3);
+    struct both kind = bytes_below(pairs, 3);
     struct both z = floats(rows, 1, 2), rest = floats(rows, 0, 1);
-    MAP(relate, more, rows, (k.unit = F(u), k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.loss = F(loss),
-        k.count = rows, k.dims = dims, k.scale = 2.0f),
-        larger(difference(&z), larger(difference(&rest), difference(&loss))));
+    MAP(relate, more, rows, (k.like = F(s), k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.loss = F(loss),
+        k.count = rows), larger(difference(&z), larger(difference(&rest), difference(&loss))));
     upload(&z), upload(&rest);
-    MAP(relate_grad, more, rows, (k.unit = F(u), k.length = F(length), k.kind = U(kind), k.z = F(z),
-        k.rest = F(rest), k.pull = F(pull), k.dx = F(dx), k.count = rows, k.dims = dims, k.scale = 2.0f,
-        k.weight = 0.3f), difference(&dx));
-    struct both *all[] = {&x, &u, &v, &length, &sum, &loss, &pull, &dx, &kind, &z, &rest};
-    for (int i = 0; i < 11; i++)
+    MAP(relate_share, more, pairs, (k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.like = F(s),
+        k.count = rows), difference(&s));
+    struct both *all[] = {&x, &u, &v, &length, &sum, &loss, &pull, &dx, &kind, &z, &rest, &s};
+    for (int i = 0; i < 12; i++)
         drop(all[i]);
 }
 
@@ -698,7 +716,7 @@ int main(int argc, char **argv)
     check_strided(1, 4, 2, 1), check_strided(24, 4, 2, 1);
     check_strided(3, 3, 2, 1), check_strided(5, 2, 3, 0);
     check_halving(3, 0), check_halving(64, 1);
-    check_pairs(33, 5), check_pairs(320, 128);
+    check_pairs(33, 5), check_pairs(320, 128), check_pairs(980, 256);
     check_window(2, 1), check_window(7, 1), check_window(300, 0);
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);
     check_gauss(32, 2, 8);

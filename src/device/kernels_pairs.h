@@ -5,96 +5,143 @@
  *     s(i, j) = u(i) v(j) / tau,   u, v rows of unit length, so that no exponential needs a shift
  *     loss    = mean over i of ln sum_j exp s(i, j) - s(i, i)
  *
- * An index is a row; there are a few hundred.
+ * There are a few hundred rows of a hundred numbers, so few that a GPU needs an index for every pair of them:
+ *
+ *     unit -> like: all s(i, j) -> anchor: a row's loss -> share: slopes -> pull: what they draw at -> leave
  */
 #ifndef FALX_KERNELS_PAIRS_H
 #define FALX_KERNELS_PAIRS_H
 
 #include "device/kernels_math.h"
 
-KERNEL float k_dot(const float *a, const float *b, int dims)
-{
-    float part[8] = {0}, sum = 0;
-    int d = 0;
-    for (; d + 8 <= dims; d += 8)
-        for (int j = 0; j < 8; j++)
-            part[j] += a[d + j] * b[d + j];
-    for (int j = 0; j < 8; j++)
-        sum += part[j];
-    for (; d < dims; d++)
-        sum += a[d] * b[d];
-    return sum;
-}
-
-/* unit = x / |x|, and |x|, at least 1e-12. */
+/* unit = x / |x|, and |x|, at least 1e-12; turned, unless NULL: unit with rows and columns exchanged. An
+ * index is a row. */
 struct k_pair_unit {
     const float *x;
-    float *unit, *length;
-    int dims;
+    float *unit, *turned, *length;      /* (count, dims), (dims, count), (count) */
+    int count, dims;
 };
 KERNEL void k_pair_unit_range(const struct k_pair_unit *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
         const float *x = k->x + i * k->dims;
-        float length = sqrtf(k_dot(x, x, k->dims));
-        length = length < 1e-12f ? 1e-12f : length;
-        k->length[i] = length;
+        float sum = 0;
         for (int d = 0; d < k->dims; d++)
-            k->unit[i * k->dims + d] = x[d] / length;
+            sum += x[d] * x[d];
+        const float length = k_max(sqrtf(sum), 1e-12f);
+        k->length[i] = length;
+        for (int d = 0; d < k->dims; d++) {
+            const float unit = x[d] / length;
+            k->unit[i * k->dims + d] = unit;
+            if (k->turned)
+                k->turned[(int64_t)d * k->count + i] = unit;
+        }
     }
 }
 
-/* Of anchor i: log_sum = ln sum_j exp s(i, j), loss = log_sum - s(i, i). */
-struct k_pair_anchor {
-    const float *anchor, *other; /* (count, dims) */
-    float *log_sum, *loss;
+KERNEL int64_t k_fewest(int64_t a, int64_t b, int64_t c)
+{
+    const int64_t least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* n numbers of a row of a product += left (inner) times right (inner, columns). */
+KERNEL void k_times(float *to, const float *left, const float *right, int inner, int64_t columns, int64_t n)
+{
+    const int64_t some = K_LANES == 1 ? 1 : n; /* a GPU knows it beforehand */
+    for (int d = 0; d < inner; d++)
+        for (int64_t e = 0; e < some; e++)
+            to[e] += left[d] * right[d * columns + e];
+}
+
+/* s(i, j) = scale * u(i) v(j). An index is a pair. */
+struct k_pair_like {
+    const float *unit, *turned;         /* u (count, dims), v (dims, count) */
+    float *like;                        /* (count, count) */
     int count, dims;
-    float scale;                 /* 1 / tau */
+    float scale;                        /* 1 / tau */
+};
+KERNEL void k_pair_like_range(const struct k_pair_like *k, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0, n; i < i1; i += n) { /* n pairs of one row */
+        float sum[K_LANES] = {0};
+        const int64_t row = i / k->count, column = i % k->count, left = k->count - column;
+        n = k_fewest(left, i1 - i, K_LANES);
+        k_times(sum, k->unit + row * k->dims, k->turned + column, k->dims, k->count, n);
+        for (int64_t e = 0; e < n; e++)
+            k->like[i + e] = k->scale * sum[e];
+    }
+}
+
+/* Of anchor i, a row of s or, with others as anchors, a column: log_sum = ln sum exp s, loss = log_sum -
+ * s(i, i). An index is an anchor. */
+struct k_pair_anchor {
+    const float *like;
+    float *log_sum, *loss;
+    int count, of_columns;
 };
 KERNEL void k_pair_anchor_range(const struct k_pair_anchor *k, int64_t i0, int64_t i1)
 {
+    const int64_t along = k->of_columns ? k->count : 1, across = k->of_columns ? 1 : k->count;
     for (int64_t i = i0; i < i1; i++) {
-        const float *a = k->anchor + i * k->dims;
         float sum = 0;
-        for (int j = 0; j < k->count; j++)
-            sum += k_exp(k->scale * k_dot(a, k->other + (int64_t)j * k->dims, k->dims));
+        for (int64_t j = 0; j < k->count; j++)
+            sum += k_exp(k->like[i * across + j * along]);
         k->log_sum[i] = k_log(sum);
-        k->loss[i] = k->log_sum[i] - k->scale * k_dot(a, k->other + i * k->dims, k->dims);
+        k->loss[i] = k->log_sum[i] - k->like[i * (k->count + 1)];
     }
 }
 
-/* dx += size * what is left of pull, a gradient by the unit u of x, behind the division by |x|. */
-KERNEL void k_pair_through(float *dx, const float *pull, const float *u, int dims, float size)
+/* s(i, j) becomes the slope of all anchors' losses by it. An index is a pair. */
+struct k_pair_share {
+    const float *log_sum;
+    float *like;
+    int count, of_columns;
+};
+KERNEL void k_pair_share_range(const struct k_pair_share *k, int64_t i0, int64_t i1)
 {
-    float along = k_dot(pull, u, dims);
-    for (int d = 0; d < dims; d++)
-        dx[d] += size * (pull[d] - along * u[d]);
+    for (int64_t i = i0; i < i1; i++) {
+        const int64_t row = i / k->count, column = i % k->count;
+        const float share = k_exp(k->like[i] - k->log_sum[k->of_columns ? column : row]);
+        k->like[i] = row == column ? share - 1 : share;
+    }
 }
 
-/* dx += weight * gradient by row x, whose unit is `own`: pull = sum_j exp(s - log_sum of the anchor) other(j)
- * - other(i), through the division by |x|. */
-struct k_pair_grad {
-    const float *own, *other;    /* (count, dims) */
-    const float *log_sum, *length;
-    float *pull, *dx;            /* (count, dims) */
-    int count, dims, own_is_anchor;
-    float scale, weight;
+/* pull(i) = sum over j of slope(i, j) v(j): the gradient by u(i), but for scale. An index is a number of
+ * it. */
+struct k_pair_pull {
+    const float *slope, *other;         /* (count, count); v (count, dims) */
+    float *pull;                        /* (count, dims) */
+    int count, dims;
 };
-KERNEL void k_pair_grad_range(const struct k_pair_grad *k, int64_t i0, int64_t i1)
+KERNEL void k_pair_pull_range(const struct k_pair_pull *k, int64_t i0, int64_t i1)
 {
-    const int dims = k->dims;
+    for (int64_t i = i0, n; i < i1; i += n) { /* n numbers of one row */
+        float sum[K_LANES] = {0};
+        const int64_t row = i / k->dims, column = i % k->dims, left = k->dims - column;
+        n = k_fewest(left, i1 - i, K_LANES);
+        k_times(sum, k->slope + row * k->count, k->other + column, k->count, k->dims, n);
+        for (int64_t e = 0; e < n; e++)
+            k->pull[i + e] = sum[e];
+    }
+}
+
+/* dx += weight * pull behind the division of x by its length. An index is a row. */
+struct k_pair_leave {
+    const float *pull, *unit, *length;
+    float *dx;                          /* (count, dims) */
+    int dims;
+    float weight;
+};
+KERNEL void k_pair_leave_range(const struct k_pair_leave *k, int64_t i0, int64_t i1)
+{
     for (int64_t i = i0; i < i1; i++) {
-        const float *u = k->own + i * dims;
-        float *pull = k->pull + i * dims, *dx = k->dx + i * dims;
-        for (int d = 0; d < dims; d++)
-            pull[d] = -k->other[i * dims + d];
-        for (int j = 0; j < k->count; j++) {
-            const float *v = k->other + (int64_t)j * dims;
-            float share = k_exp(k->scale * k_dot(u, v, dims) - k->log_sum[k->own_is_anchor ? i : j]);
-            for (int d = 0; d < dims; d++)
-                pull[d] += share * v[d];
-        }
-        k_pair_through(dx, pull, u, dims, k->weight * k->scale / k->length[i]);
+        const float *pull = k->pull + i * k->dims, *u = k->unit + i * k->dims;
+        float along = 0, size = k->weight / k->length[i];
+        for (int d = 0; d < k->dims; d++)
+            along += pull[d] * u[d];
+        for (int d = 0; d < k->dims; d++)
+            k->dx[i * k->dims + d] += size * (pull[d] - along * u[d]);
     }
 }
 
@@ -106,28 +153,27 @@ KERNEL void k_pair_grad_range(const struct k_pair_grad *k, int64_t i0, int64_t i
  * Who is like whom is told by a table, kind(i, j), which need not be symmetric: that of the anchor counts. */
 enum relation { RELATION_NONE, RELATION_LIKE, RELATION_UNLIKE };
 
-/* Of anchor i: z, loss, and rest = sum over all j like i of 1 / (exp s(i, j) + z). */
+/* Of anchor i: z, loss, and rest = sum over all j like i of 1 / (exp s(i, j) + z). An index is an anchor. */
 struct k_relate {
-    const float *unit;           /* (count, dims) */
+    const float *like;           /* s (count, count) */
     const uint8_t *kind;         /* (count, count) */
     float *z, *rest, *loss;
-    int count, dims;
-    float scale;                 /* 1 / tau */
+    int count;
 };
 KERNEL void k_relate_range(const struct k_relate *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        const float *a = k->unit + i * k->dims;
+        const float *s = k->like + i * k->count;
         const uint8_t *kind = k->kind + i * k->count;
         float z = 0, rest = 0, loss = 0;
         for (int j = 0; j < k->count; j++)
             if (kind[j] == RELATION_UNLIKE)
-                z += k_exp(k->scale * k_dot(a, k->unit + (int64_t)j * k->dims, k->dims));
+                z += k_exp(s[j]);
         for (int j = 0; j < k->count; j++) {
             if (kind[j] != RELATION_LIKE)
                 continue;
-            float s = k->scale * k_dot(a, k->unit + (int64_t)j * k->dims, k->dims), all = k_exp(s) + z;
-            loss += k_log(all) - s;
+            float all = k_exp(s[j]) + z;
+            loss += k_log(all) - s[j];
             rest += 1 / all;
         }
         k->z[i] = z;
@@ -142,35 +188,21 @@ KERNEL float k_relate_slope(int kind, float e, float z, float rest)
     return kind == RELATION_LIKE ? -z / (e + z) : kind == RELATION_UNLIKE ? e * rest : 0.0f;
 }
 
-/* dx += weight * gradient by row x, both as an anchor and as one that others are told by. */
-struct k_relate_grad {
-    const float *unit, *length;
+/* s(i, j) becomes the slope of all losses by it: i is an anchor, and one that others are told by. An index is
+ * a pair. */
+struct k_relate_share {
     const uint8_t *kind;
     const float *z, *rest;
-    float *pull, *dx;            /* (count, dims) */
-    int count, dims;
-    float scale, weight;
+    float *like;
+    int count;
 };
-KERNEL void k_relate_grad_range(const struct k_relate_grad *k, int64_t i0, int64_t i1)
+KERNEL void k_relate_share_range(const struct k_relate_share *k, int64_t i0, int64_t i1)
 {
-    const int dims = k->dims;
     for (int64_t i = i0; i < i1; i++) {
-        const float *u = k->unit + i * dims;
-        float *pull = k->pull + i * dims, *dx = k->dx + i * dims;
-        for (int d = 0; d < dims; d++)
-            pull[d] = 0;
-        for (int64_t j = 0; j < k->count; j++) {
-            int own = k->kind[i * k->count + j], its = k->kind[j * k->count + i];
-            const float *v = k->unit + j * dims;
-            if (own == RELATION_NONE && its == RELATION_NONE)
-                continue;
-            float e = k_exp(k->scale * k_dot(u, v, dims));
-            float slope = k_relate_slope(own, e, k->z[i], k->rest[i]) +
-                          k_relate_slope(its, e, k->z[j], k->rest[j]);
-            for (int d = 0; d < dims; d++)
-                pull[d] += slope * v[d];
-        }
-        k_pair_through(dx, pull, u, dims, k->weight * k->scale / k->length[i]);
+        const int64_t a = i / k->count, b = i % k->count;
+        const float e = k_exp(k->like[i]);
+        k->like[i] = k_relate_slope(k->kind[i], e, k->z[a], k->rest[a]) +
+                     k_relate_slope(k->kind[b * k->count + a], e, k->z[b], k->rest[b]);
     }
 }
 
@@ -187,7 +219,8 @@ KERNEL void r_total_range(const struct r_total *k, int64_t i0, int64_t i1, float
     }
 }
 
-#define KERNELS_PAIRS(X) X(pair_unit) X(pair_anchor) X(pair_grad) X(relate) X(relate_grad)
+#define KERNELS_PAIRS(X) X(pair_unit) X(pair_like) X(pair_anchor) X(pair_share) X(pair_pull) X(pair_leave) \
+    X(relate) X(relate_share)
 #define REDUCES_PAIRS(X) X(total)
 
 #endif

@@ -195,7 +195,7 @@ enum pairs_anchor { PAIRS_OWN, PAIRS_OTHERS };
 void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const float *other,
                enum pairs_anchor anchor, double tau, double weight, float *dx, double *value);
 
-/* ---- rows that are like or unlike each other (loss_relations.c) ----------------------------------- */
+/* ---- rows that are like or unlike each other (loss_pairs.c) --------------------------------------- */
 /* kind (count, count), host: by enum relation (kernels_pairs.h), what row j is to anchor i. */
 struct relations;
 int relations_new(struct relations **out, struct device *dev, const uint8_t *kind, int count, int dims,
