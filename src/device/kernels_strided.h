@@ -3,7 +3,7 @@
  *
  *     unfold        rows (position, tap, channel): what a kernel sees at each position, zeros beyond the edge
  *     unfold_grad   its transpose: the gradient of a row goes back to the voxels it was read from
- *     frame, join   what comes before and after the CONV_DOWN that a 4x4x4 kernel of stride 2 is made of
+ *     frame, join   what comes before and after the convolution that a 4x4x4 kernel of stride 2 is made of
  *
  * Values are read through act(x) = x or slope * x if negative, times a factor of item and channel (dropout).
  * An index is an element, channels fastest.
@@ -157,21 +157,50 @@ KERNEL void k_leaky_grad_range(const struct k_leaky_grad *k, int64_t i0, int64_t
 
 /* ---- kernels of four steps as two blocks of two (net/halving.h) -------------------------------- */
 
-/* framed (items, extent + 2, c) = act(x + more) * factor, and a border of 0. */
+/* framed (items, extent + 2, c) = act(x + more) * factor, and a border of 0. folded: its blocks of 2x2x2
+ * voxels lie together, as channels of one: (items, extent / 2 + 1, 8, c). */
 struct k_frame {
     const float *x, *more, *factor;     /* (items, extent, c); (items, c); the last two may be NULL */
     void *framed;
-    int bf16;
+    int bf16, folded;
     int extent[3], c;
     float slope;
 };
+
+/* Where voxel number `voxel` of what is framed lies. */
+KERNEL void k_framed_place(const struct k_frame *k, int64_t voxel, int64_t *item, int at[3])
+{
+    int size[3], s;
+    if (!k->folded) {
+        for (int a = 0; a < 3; a++)
+            size[a] = k->extent[a] + 2;
+        k_place(voxel, size, item, at);
+        return;
+    }
+    for (int a = 0; a < 3; a++)
+        size[a] = k->extent[a] / 2 + 1;
+    k_place(k_divide(voxel, 8, &s), size, item, at);
+    for (int a = 0; a < 3; a++)
+        at[a] = 2 * at[a] + (s >> (2 - a) & 1);
+}
+
+/* The number of what lies there. */
+KERNEL int64_t k_framed_number(const struct k_frame *k, int64_t item, int z, int y, int x)
+{
+    const int framed[3] = {k->extent[0] + 2, k->extent[1] + 2, k->extent[2] + 2};
+    const int blocks[3] = {framed[0] / 2, framed[1] / 2, framed[2] / 2};
+    if (!k->folded)
+        return k_number(item, framed, z, y, x);
+    return k_number(item, blocks, z / 2, y / 2, x / 2) * 8 + z % 2 * 4 + y % 2 * 2 + x % 2;
+}
+
 KERNEL void k_frame_range(const struct k_frame *k, int64_t i0, int64_t i1)
 {
-    const int framed[3] = {k->extent[0] + 2, k->extent[1] + 2, k->extent[2] + 2}, c = k->c;
+    const int c = k->c;
     for (int64_t i = i0, n; i < i1; i += n) { /* n channels of one voxel */
         int at[3], j;
         int64_t item;
-        k_place(k_divide(i, c, &j), framed, &item, at);
+        k_framed_place(k, k_divide(i, c, &j), &item, at);
         const int64_t from = k_number(item, k->extent, at[0] - 1, at[1] - 1, at[2] - 1);
         n = c - j < i1 - i ? c - j : i1 - i;
         for (int64_t e = 0; e < n; e++) {
@@ -190,12 +219,12 @@ struct k_frame_grad {
 KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t i1)
 {
     const struct k_frame *k = &g->of;
-    const int framed[3] = {k->extent[0] + 2, k->extent[1] + 2, k->extent[2] + 2}, c = k->c;
+    const int c = k->c;
     for (int64_t i = i0, n; i < i1; i += n) {
         int at[3], j;
         int64_t item;
         k_place(k_divide(i, c, &j), k->extent, &item, at);
-        const int64_t from = k_number(item, framed, at[0] + 1, at[1] + 1, at[2] + 1);
+        const int64_t from = k_framed_number(k, item, at[0] + 1, at[1] + 1, at[2] + 1);
         n = c - j < i1 - i ? c - j : i1 - i;
         for (int64_t e = 0; e < n; e++) {
             float x = k_sum_at(k->x, k->more, i + e), f = k_factor_at(k->factor, item * c + j + e);
@@ -204,11 +233,12 @@ KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t
     }
 }
 
-/* y (items, out, c) = bias + what the eight blocks of a voxel say; parts (items, out + 1, 8, c). */
+/* y (items, out, c) = bias + what the blocks of a voxel say: the eight that it meets, each with a part for
+ * every place it may have, or its first alone; parts (items, out + 1, 8 or 1, c). */
 struct k_join {
     const float *parts, *bias;
     float *y;
-    int out[3], c;
+    int out[3], each, c;                /* each: 8 or 1 */
 };
 KERNEL void k_join_range(const struct k_join *k, int64_t i0, int64_t i1)
 {
@@ -220,9 +250,9 @@ KERNEL void k_join_range(const struct k_join *k, int64_t i0, int64_t i1)
         n = c - j < i1 - i ? c - j : i1 - i;
         for (int64_t e = 0; e < n; e++)
             k->y[i + e] = k->bias[j + e];
-        for (int s = 0; s < 8; s++) {
+        for (int s = 0; s < k->each; s++) {
             int64_t block = k_number(item, blocks, at[0] + s / 4, at[1] + s / 2 % 2, at[2] + s % 2);
-            const float *from = k->parts + (block * 8 + s) * c + j;
+            const float *from = k->parts + (block * k->each + s) * c + j;
             for (int64_t e = 0; e < n; e++)
                 k->y[i + e] += from[e];
         }
@@ -234,14 +264,14 @@ struct k_spread {
     const float *dy;
     void *dparts;
     int bf16;
-    int out[3], c;
+    int out[3], each, c;
 };
 KERNEL void k_spread_range(const struct k_spread *k, int64_t i0, int64_t i1)
 {
     const int blocks[3] = {k->out[0] + 1, k->out[1] + 1, k->out[2] + 1}, c = k->c;
     for (int64_t i = i0, n; i < i1; i += n) {
         int at[3], j, s;
-        int64_t item, place = k_divide(k_divide(i, c, &j), 8, &s);
+        int64_t item, place = k_divide(k_divide(i, c, &j), k->each, &s);
         k_place(place, blocks, &item, at);
         const int64_t from = k_number(item, k->out, at[0] - s / 4, at[1] - s / 2 % 2, at[2] - s % 2);
         n = c - j < i1 - i ? c - j : i1 - i;
@@ -250,12 +280,13 @@ KERNEL void k_spread_range(const struct k_spread *k, int64_t i0, int64_t i1)
     }
 }
 
-/* A weight (4, 4, 4, in, out) as that of a CONV_DOWN, (2, 2, 2, in, 8, out); back: the other way, added
+/* A weight (4, 4, 4, in, out) as that of a CONV_DOWN, (2, 2, 2, in, 8, out), or folded, of a CONV_3,
+ * (3, 3, 3, 8, in, out), of which only places 1 and 2 along each axis are written; back: the other way, added
  * unless it is fresh. An index is an element of the first. */
 struct k_halve_weight {
     const float *from;
     float *to;
-    int c_in, c_out, back, fresh;
+    int c_in, c_out, folded, back, fresh;
 };
 KERNEL void k_halve_weight_range(const struct k_halve_weight *k, int64_t i0, int64_t i1)
 {
@@ -263,7 +294,10 @@ KERNEL void k_halve_weight_range(const struct k_halve_weight *k, int64_t i0, int
         const int64_t out = i % k->c_out, in = i / k->c_out % k->c_in, tap = i / k->c_out / k->c_in;
         const int64_t z = tap / 16, y = tap / 4 % 4, x = tap % 4;
         const int64_t within = z % 2 * 4 + y % 2 * 2 + x % 2, block = z / 2 * 4 + y / 2 * 2 + x / 2;
-        const int64_t other = ((within * k->c_in + in) * 8 + block) * k->c_out + out;
+        const int64_t three = (1 + z / 2) * 9 + (1 + y / 2) * 3 + 1 + x / 2;
+        const int64_t row = k->folded ? (three * 8 + within) * k->c_in + in
+                                      : (within * k->c_in + in) * 8 + block;
+        const int64_t other = row * k->c_out + out;
         if (!k->back)
             k->to[other] = k->from[i];
         else

@@ -3,21 +3,25 @@
 
 #include <string.h>
 
+enum { FOLD_CHANNELS = 4 };    /* of x, at most, to be folded */
+
 struct halving {
     struct device *dev;
     struct halving_shape s;
     int each;                  /* items at a time, a divisor of all */
+    int folded, parts;         /* CONV_3; parts of a block: 1, else 8 */
     int out[3];
-    enum value_type type;
+    enum value_type type;      /* of what is multiplied; parts are floats */
     struct tensor framed;      /* of all items: forward to backward */
-    float *weight, *dweight;   /* (2, 2, 2, c_in, 8, c_out) */
-    float *dbias;              /* (8, c_out) */
+    float *weight, *dweight;   /* of the convolution: (2, 2, 2, c_in, 8, c_out), (3, 3, 3, 8, c_in, c_out) */
+    float *dbias;              /* (parts, c_out) */
     struct conv *conv;
 };
 
 static struct tensor parts_of(const struct halving *h, int n, enum value_type type, void *data)
 {
-    return (struct tensor){data, type, n, h->out[0] + 1, h->out[1] + 1, h->out[2] + 1, 8 * h->s.c_out};
+    return (struct tensor){data, type, n, h->out[0] + 1, h->out[1] + 1, h->out[2] + 1,
+                           h->parts * h->s.c_out};
 }
 
 /* Of n items. */
@@ -33,26 +37,32 @@ int64_t halving_floats(const struct halving *h)
     return parts_floats(h, h->each) + tensor_count(&framed); /* backward's; forward has no second one */
 }
 
+/* Numbers of the kernel, and of the convolution's. */
 static int64_t weight_count(const struct halving *h)
 {
     return (int64_t)64 * h->s.c_in * h->s.c_out;
+}
+
+static size_t made_bytes(const struct halving *h)
+{
+    return (size_t)(h->folded ? 27 * 8 : 64) * (size_t)h->s.c_in * (size_t)h->s.c_out * sizeof(float);
 }
 
 /* Always for training: what is only looked at is small beside it. */
 static void allocate(struct halving *h)
 {
     const struct device_ops *ops = h->dev->ops;
-    const int *extent = h->s.extent;
-    struct conv_shape down = {.kind = CONV_DOWN, .n = h->each, .d = extent[0] + 2, .h = extent[1] + 2,
-                              .w = extent[2] + 2, .c_in = h->s.c_in, .c_out = 8 * h->s.c_out, .in = h->type,
-                              .out = VALUE_F32, .training = 1, .input_grad = 1};
-    h->framed = (struct tensor){.type = h->type, .n = h->s.n, .d = down.d, .h = down.h, .w = down.w,
-                                .c = h->s.c_in};
+    const int *extent = h->s.extent, by = h->folded ? 2 : 1;
+    struct conv_shape of = {.kind = h->folded ? CONV_3 : CONV_DOWN, .n = h->each, .d = (extent[0] + 2) / by,
+                            .h = (extent[1] + 2) / by, .w = (extent[2] + 2) / by,
+                            .c_in = h->s.c_in * by * by * by, .c_out = h->parts * h->s.c_out, .in = h->type,
+                            .out = VALUE_F32, .training = 1, .input_grad = 1};
+    h->framed = (struct tensor){.type = h->type, .n = h->s.n, .d = of.d, .h = of.h, .w = of.w, .c = of.c_in};
     h->framed.data = ops->alloc(h->dev, (size_t)tensor_count(&h->framed) * value_bytes(h->type));
-    h->weight = ops->alloc(h->dev, (size_t)weight_count(h) * sizeof(float));
-    h->dweight = ops->alloc(h->dev, (size_t)weight_count(h) * sizeof(float));
-    h->dbias = ops->alloc(h->dev, (size_t)(8 * h->s.c_out) * sizeof(float));
-    h->conv = ops->conv_new(h->dev, &down);
+    h->weight = ops->alloc(h->dev, made_bytes(h));
+    h->dweight = ops->alloc(h->dev, made_bytes(h));
+    h->dbias = ops->alloc(h->dev, (size_t)(h->parts * h->s.c_out) * sizeof(float));
+    h->conv = ops->conv_new(h->dev, &of);
 }
 
 int halving_new(struct halving **out, struct device *dev, const struct halving_shape *s, struct error *e)
@@ -61,6 +71,8 @@ int halving_new(struct halving **out, struct device *dev, const struct halving_s
     if (!h)
         return -1;
     *h = (struct halving){.dev = dev, .s = *s, .each = s->n, .type = device_value_type(dev)};
+    h->folded = s->c_in <= FOLD_CHANNELS;
+    h->parts = h->folded ? 1 : 8;
     for (int a = 0; a < 3; a++) {
         CHECK(s->extent[a] % 2 == 0);
         h->out[a] = s->extent[a] / 2;
@@ -68,8 +80,10 @@ int halving_new(struct halving **out, struct device *dev, const struct halving_s
     while (h->each > 1 && (s->n % h->each || parts_floats(h, h->each) > s->most))
         h->each--;
     allocate(h);
-    if (device_check(dev, e) == 0)
+    if (device_check(dev, e) == 0) {
+        dev->ops->zero(dev, h->weight, made_bytes(h)); /* places of a CONV_3 that stay 0 */
         return 0;
+    }
     halving_free(h);
     *out = NULL;
     return -1;
@@ -91,7 +105,7 @@ void halving_pack(struct halving *h, const float *weight)
 {
     struct conv_weight w = {h->conv, h->weight};
     RUN(h->dev, halve_weight, weight_count(h), .from = weight, .to = h->weight, .c_in = h->s.c_in,
-        .c_out = h->s.c_out);
+        .c_out = h->s.c_out, .folded = h->folded);
     h->dev->ops->conv_pack(h->dev, &w, 1);
 }
 
@@ -99,7 +113,8 @@ void halving_pack(struct halving *h, const float *weight)
 static struct k_frame frame_of(const struct halving *h, const struct leaky_in *in, int first)
 {
     struct k_frame f = {.framed = tensor_items(&h->framed, first, 1).data, .bf16 = h->type == VALUE_BF16,
-                        .c = h->s.c_in, .slope = in->slope, .x = tensor_items(&in->x, first, 1).data};
+                        .folded = h->folded, .c = h->s.c_in, .slope = in->slope,
+                        .x = tensor_items(&in->x, first, 1).data};
     memcpy(f.extent, h->s.extent, sizeof f.extent);
     if (in->more.data)
         f.more = tensor_items(&in->more, first, 1).data;
@@ -119,8 +134,8 @@ void halving_forward(struct halving *h, const struct leaky_in *in, const float *
         struct conv_in x = {.count = 1, .from = {{.y = framed}}};
         h->dev->ops->map(h->dev, KERNEL_frame, &frame, tensor_count(&framed));
         h->dev->ops->conv_forward(h->conv, &x, NULL, &parts, NULL);
-        RUN(h->dev, join, tensor_count(&to), .parts = work, .bias = bias, .y = to.data, .c = h->s.c_out,
-            .out = {h->out[0], h->out[1], h->out[2]});
+        RUN(h->dev, join, tensor_count(&to), .parts = work, .bias = bias, .y = to.data, .each = h->parts,
+            .c = h->s.c_out, .out = {h->out[0], h->out[1], h->out[2]});
     }
 }
 
@@ -135,7 +150,8 @@ static void backward_some(struct halving *h, const struct leaky_in *in, const st
     struct conv_in x = {.count = 1, .from = {{.y = framed}}};
     dframed.data = to->dx.data ? work + parts_floats(h, h->each) : NULL;
     RUN(h->dev, spread, tensor_count(&g.g), .dy = tensor_items(dy, first, n).data, .dparts = work,
-        .bf16 = h->type == VALUE_BF16, .out = {h->out[0], h->out[1], h->out[2]}, .c = h->s.c_out);
+        .bf16 = h->type == VALUE_BF16, .out = {h->out[0], h->out[1], h->out[2]}, .each = h->parts,
+        .c = h->s.c_out);
     h->dev->ops->conv_backward(h->conv, &g, &x, &dframed, first > 0 ? CONV_ADD_WEIGHT : 0,
                                to->dweight ? h->dweight : NULL, to->dweight ? h->dbias : NULL, NULL);
     if (!to->dx.data)
@@ -150,13 +166,13 @@ void halving_backward(struct halving *h, const struct leaky_in *in, const struct
                       const struct layer_grads *to, float *work)
 {
     if (to->dweight)
-        h->dev->ops->zero(h->dev, h->dbias, (size_t)(8 * h->s.c_out) * sizeof(float));
+        h->dev->ops->zero(h->dev, h->dbias, (size_t)(h->parts * h->s.c_out) * sizeof(float));
     for (int first = 0; first < dy->n; first += h->each)
         backward_some(h, in, dy, first, to, work);
     if (!to->dweight)
         return;
     RUN(h->dev, halve_weight, weight_count(h), .from = h->dweight, .to = to->dweight, .c_in = h->s.c_in,
-        .c_out = h->s.c_out, .back = 1, .fresh = to->fresh);
-    /* each of the eight parts has seen all of dy: the first is the bias's */
+        .c_out = h->s.c_out, .folded = h->folded, .back = 1, .fresh = to->fresh);
+    /* each of the parts has seen all of dy: the first is the bias's */
     RUN(h->dev, meet, h->s.c_out, .to = to->dbias, .from = h->dbias, .fresh = to->fresh);
 }

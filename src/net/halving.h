@@ -1,12 +1,17 @@
-/* halving.h - a convolution of 4x4x4 kernels with stride 2 and a border of 1, made of CONV_DOWN, which
- * devices are fast at.
+/* halving.h - a convolution of 4x4x4 kernels with stride 2 and a border of 1, made of others, which devices
+ * are fast at.
  *
  * A kernel of four steps is one of two blocks of two: out(p) = sum over s of down_s(p + s), where down_s(q)
  * is a CONV_DOWN of block q by the part of the kernel that meets it, s = 0 or 1 along each axis. So
  *
  *     x --frame--> with its border --CONV_DOWN to 8 c_out--> (blocks, s, c_out) --join--> y
  *
- * and back likewise. x is read through act and dropout (struct k_frame of kernels_strided.h).
+ * and back likewise. With few channels that would be much to pass between, and little to multiply: then the
+ * voxels of a block become channels, and two blocks along each axis are two of three places of a CONV_3,
+ *
+ *     x --frame--> (blocks, 8 c_in) --CONV_3, 19 of 27 places 0--> (blocks, c_out) --join--> y, but the last
+ *
+ * x is read through act and dropout (struct k_frame of kernels_strided.h).
  */
 #ifndef FALX_HALVING_H
 #define FALX_HALVING_H
