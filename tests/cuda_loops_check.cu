@@ -330,6 +330,7 @@ static void check_halving(int c, int bf16)
     MAP(halve_weight, "back", weights, (k.from = F(halved), k.to = F(w), k.c_in = c, k.c_out = OUT,
         k.back = 1), difference(&w));
     struct both folded = floats(weights / 64 * 216, -1, 1);
+    upload(&w);
     MAP(halve_weight, "folded", weights, (k.from = F(w), k.to = F(folded), k.c_in = c, k.c_out = OUT,
         k.folded = 1), difference(&folded));
     drop(&folded);

@@ -4,6 +4,7 @@
  * behind it; "unlabeled" is the share of unlabelled cases to use. --methods is a list of specs, and so is
  * every ablation. A cell is a spec, a view and a seed; tables that need the same cell share its run.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,6 +233,38 @@ static int fill_cell(struct plan_cell *cell, const struct plan *p, struct error 
     return result;
 }
 
+static void cell_free(struct plan_cell *k)
+{
+    for (int i = 0; i < k->n_words; i++)
+        mem_free(k->words[i]);
+    mem_free(k->words);
+    mem_free(k->name);
+    mem_free(k->spec);
+    mem_free(k->run);
+    mem_free(k->result);
+}
+
+/* Of all that its training is told, but for its folder and for the name of a preset, which stands for values. */
+static int hash_cell(uint64_t *out, const struct plan_cell *cell, struct error *e)
+{
+    struct config train;
+    char text[PATH_MAX];
+    if (plan_train_config(&train, cell, e) < 0)
+        return -1;
+    *out = 1;
+    for (const struct option_row *o = options; o < options + n_options; o++) {
+        if (!(o->verbs & 1u << VERB_TRAIN) || strcmp(o->name, "output") == 0 || strcmp(o->name, "preset") == 0)
+            continue;
+        if (!option_text(text, sizeof text, o, &train))
+            text[0] = '\0';
+        *out = hash_bytes(text, strlen(text) + 1, *out);
+    }
+    config_free(&train);
+    return 0;
+}
+
+/* The cell of a spec, made if there is none; specs that mean the same, such as one with an option that is the
+ * default, have one run. */
 static int find_cell(int *out, struct plan *p, const char *spec, int view, int64_t seed, struct error *e)
 {
     for (*out = 0; *out < p->n_cells; (*out)++) {
@@ -249,9 +282,16 @@ static int find_cell(int *out, struct plan *p, const char *spec, int view, int64
     cell->name = cell_name(spec, &p->views[view], seed, e);
     cell->run = cell->name ? mem_format(e, "%s/runs/%s", p->c->output, cell->name) : NULL;
     cell->result = cell->run ? path_join(e, cell->run, "result.json") : NULL;
-    if (!cell->spec || !cell->result)
+    if (!cell->spec || !cell->result || fill_cell(cell, p, e) < 0 || hash_cell(&cell->hash, cell, e) < 0)
         return -1;
-    return fill_cell(cell, p, e);
+    *out = 0;
+    while (p->cells[*out].hash != cell->hash || p->cells[*out].view != view)
+        (*out)++;
+    if (&p->cells[*out] != cell) {
+        cell_free(cell);
+        p->n_cells--;
+    }
+    return 0;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------- */
@@ -409,16 +449,8 @@ int plan_make(struct plan *out, const struct config *c, struct error *e)
 
 void plan_free(struct plan *p)
 {
-    for (int i = 0; i < p->n_cells; i++) {
-        struct plan_cell *k = &p->cells[i];
-        for (int w = 0; w < k->n_words; w++)
-            mem_free(k->words[w]);
-        mem_free(k->words);
-        mem_free(k->name);
-        mem_free(k->spec);
-        mem_free(k->run);
-        mem_free(k->result);
-    }
+    for (int i = 0; i < p->n_cells; i++)
+        cell_free(&p->cells[i]);
     for (int i = 0; i < p->n_views; i++) {
         mem_free(p->views[i].name);
         mem_free(p->views[i].folder);
