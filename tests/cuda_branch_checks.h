@@ -65,9 +65,11 @@ static void check_resize(int how, int c, int levels)
     for (int a = 0; a < 3; a++)                                                                    \
         k.grid.from[a] = from[a], k.grid.to[a] = from[a] << levels;                                \
     k.grid.how = how, k.grid.c = c
-    MAP(resize, more, fine, GRIDS; (k.a.y = F(y), k.a.scale = F(tables), k.a.shift = F(tables) + 2 * c,
-        k.a.relu = 1, k.out = F(g)), difference(&g));
-    MAP(resize_grad, more, coarse, GRIDS; (k.g = F(g), k.dx = F(y)), difference(&y));
+    MAP(resize, more, k_runs(fine / c, c), GRIDS; (k.a.y = F(y), k.a.scale = F(tables),
+        k.a.shift = F(tables) + 2 * c, k.a.relu = 1, k.out = F(g)), difference(&g));
+    /* from far, thousands of numbers are added in another order */
+    MAP(resize_grad, more, k_runs(coarse / c, c), GRIDS; (k.g = F(g), k.dx = F(y)),
+        difference(&y) / (levels > 1 ? 8 : 1));
     upload(&y);
     MAP(meet, more, coarse, (k.to = F(y), k.from = F(x)), difference(&y));
     drop(&y), drop(&g), drop(&tables), drop(&x);
@@ -83,7 +85,7 @@ static void check_shake(int c, int bf16)
     snprintf(more, sizeof more, "%d channels %s", c, bf16 ? "bf16" : "f32");
 #define VIEW                                                                                       \
     (k.a.y = y.at[side], k.a.bf16 = bf16, k.a.scale = F(tables), k.a.shift = F(tables) + c, k.a.relu = 1)
-#define SHAKE (k.out = F(out), k.count = count, k.c = c, k.amount = 0.3f, k.seed = 3, k.step = 4, k.first = 5)
+#define SHAKE (k.out = F(out), k.c = c, k.amount = 0.3f, k.seed = 3, k.step = 4, k.first = 5)
     MAP(shake, more, count / 4, (VIEW, SHAKE), difference(&out));
     MAP(shake, "drop, fresh", count / 4, (VIEW, SHAKE, k.drop = k.fresh = 1), difference(&out));
     MAP(activity, more, n, (VIEW, k.out = F(means), k.c = c), difference(&means));
@@ -92,8 +94,8 @@ static void check_shake(int c, int bf16)
         k.sign = -1), difference(&parts));
     MAP(peak, "last", 1, (k.from = F(parts), k.to = F(parts) + 64, k.count = 64, k.parts = 1, k.sign = 1),
         difference(&parts));
-    MAP(keep_low, more, count, (VIEW, k.out = F(out), k.activity = F(means), k.peak = F(parts) + 64, k.c = c,
-        k.share = 0.8f), difference(&out));
+    MAP(keep_low, more, k_runs(n, c), (VIEW, k.out = F(out), k.activity = F(means), k.peak = F(parts) + 64,
+        k.c = c, k.share = 0.8f), difference(&out));
     drop(&y), drop(&out), drop(&tables), drop(&means), drop(&parts);
 }
 

@@ -4,14 +4,105 @@
  * Values between layers are float32 or bf16 (device.h), so bodies read and write through k_get and k_put.
  * They are read like a convolution reads its input: act(scale(n,c) y + shift(n,c)), see conv.h.
  *
- * An index is one element, channels fastest. A CPU walks along the channels of a voxel, a GPU thread has one.
+ * An index is a run of up to K_RUN channels of one voxel, if nothing else is said:
+ *
+ *     voxel 0: channels 0 .. 7 | 8 .. 15 | 16 .. 19    voxel 1: channels 0 .. 7 | ...      (20 channels)
+ *     index           0            1          2                       3
+ *
+ * What is the same for all channels of a voxel is found once. A GPU thread has one run, in registers and as
+ * one or two vectors; a CPU walks along several runs of a voxel at once, a row.
  */
 #ifndef FALX_KERNELS_LAYER_H
 #define FALX_KERNELS_LAYER_H
 
 #include "device/kernels_math.h"
+#include "device/kernels_strided.h"
 
-/* ---- values of two types --------------------------------------------------------------------- */
+/* ---- rows of channels ------------------------------------------------------------------------ */
+
+enum { K_RUN = 8 };
+#ifdef __CUDA_ARCH__
+enum { K_ROW = K_RUN };
+#define EACH_CHANNEL(j, width) _Pragma("unroll") for (int j = 0; j < K_ROW; j++) if (j < (width))
+#else
+enum { K_ROW = 4 * K_RUN };
+#define EACH_CHANNEL(j, width) for (int j = 0; j < (width); j++)
+#endif
+
+/* Indices of so many voxels. */
+KERNEL int64_t k_runs(int64_t voxels, int c)
+{
+    return voxels * ((c + K_RUN - 1) / K_RUN);
+}
+
+/* Channels first .. first + width - 1 of a voxel, of the indices from one to before `next`. */
+struct k_row {
+    int64_t voxel, next;
+    int first, width;
+};
+
+/* The row that begins with index i, of those up to i1. */
+KERNEL struct k_row k_row_at(int64_t i, int64_t i1, int c)
+{
+    struct k_row r;
+    int run;
+    r.voxel = k_divide(i, (c + K_RUN - 1) / K_RUN, &run);
+    r.first = run * K_RUN;
+    r.width = c - r.first < K_ROW ? c - r.first : K_ROW;
+    if ((i1 - i) * K_RUN < r.width)
+        r.width = (int)(i1 - i) * K_RUN;
+    r.next = i + (r.width + K_RUN - 1) / K_RUN;
+    return r;
+}
+
+/* Elements i .. i + n - 1, as vectors: on a GPU a full run that lies at a multiple of 16 bytes. */
+KERNEL void k_get_row(float *x, const void *from, int bf16, int64_t i, int n)
+{
+#ifdef __CUDA_ARCH__
+    const uint4 *at = (const uint4 *)((const char *)from + i * (bf16 ? 2 : 4));
+    if (n == K_RUN && (uintptr_t)at % sizeof *at == 0) {
+        uint4 v[2] = {at[0], {0, 0, 0, 0}};
+        if (!bf16)
+            v[1] = at[1];
+        EACH_CHANNEL(j, K_RUN) x[j] = k_get(v, bf16, j);
+        return;
+    }
+#endif
+    if (bf16)
+        EACH_CHANNEL(j, n) x[j] = k_get(from, 1, i + j);
+    else
+        EACH_CHANNEL(j, n) x[j] = k_get(from, 0, i + j);
+}
+
+KERNEL void k_put_row(void *to, int bf16, int64_t i, const float *x, int n)
+{
+#ifdef __CUDA_ARCH__
+    uint4 *at = (uint4 *)((char *)to + i * (bf16 ? 2 : 4));
+    if (n == K_RUN && (uintptr_t)at % sizeof *at == 0) {
+        uint4 v[2];
+        EACH_CHANNEL(j, K_RUN) k_put(v, bf16, j, x[j]);
+        at[0] = v[0];
+        if (!bf16)
+            at[1] = v[1];
+        return;
+    }
+#endif
+    if (bf16)
+        EACH_CHANNEL(j, n) k_put(to, 1, i + j, x[j]);
+    else
+        EACH_CHANNEL(j, n) k_put(to, 0, i + j, x[j]);
+}
+
+/* Stores x, or, unless it is fresh, adds it to what is there; x is what is stored then. */
+KERNEL void k_store_row(void *to, int bf16, int fresh, int64_t i, float *x, int n)
+{
+    float old[K_ROW];
+    if (!fresh) {
+        k_get_row(old, to, bf16, i, n);
+        EACH_CHANNEL(j, n) x[j] = old[j] + x[j];
+    }
+    k_put_row(to, bf16, i, x, n);
+}
 
 /* A stored tensor and how it is read. */
 struct k_view {
@@ -21,42 +112,45 @@ struct k_view {
     int relu;
 };
 
-/* table: n * c + channel. */
-KERNEL float k_view_at(const struct k_view *v, int64_t i, int64_t table)
+/* x as it is read; table: n * c + channel. */
+KERNEL float k_view_of(const struct k_view *v, float x, int64_t table)
 {
-    float x = k_get(v->y, v->bf16, i);
     x = v->scale ? x * v->scale[table] + v->shift[table] : x;
     return v->relu ? k_max(x, 0.0f) : x;
 }
 
-/* Channels of one voxel at once, up to K_LANES: elements i .. i + n - 1, as vectors on a CPU. */
-KERNEL void k_get_row(float *x, const void *from, int bf16, int64_t i, int n)
+/* What it says of the channels of a row: a GPU reads it once. */
+struct k_view_row {
+#ifdef __CUDA_ARCH__
+    float scale[K_ROW], shift[K_ROW];
+#else
+    const float *scale, *shift;
+#endif
+};
+
+/* table: of the first channel. */
+KERNEL void k_view_tables(struct k_view_row *t, const struct k_view *v, int64_t table, int n)
 {
-    if (bf16)
-        for (int j = 0; j < n; j++)
-            x[j] = k_get(from, 1, i + j);
-    else
-        for (int j = 0; j < n; j++)
-            x[j] = k_get(from, 0, i + j);
+#ifdef __CUDA_ARCH__
+    if (v->scale) {
+        k_get_row(t->scale, v->scale, 0, table, n);
+        k_get_row(t->shift, v->shift, 0, table, n);
+    }
+#else
+    (void)n;
+    t->scale = v->scale ? v->scale + table : NULL;
+    t->shift = v->scale ? v->shift + table : NULL;
+#endif
 }
 
-KERNEL void k_put_row(void *to, int bf16, int64_t i, const float *x, int n)
-{
-    if (bf16)
-        for (int j = 0; j < n; j++)
-            k_put(to, 1, i + j, x[j]);
-    else
-        for (int j = 0; j < n; j++)
-            k_put(to, 0, i + j, x[j]);
-}
-
-KERNEL void k_view_row(float *x, const struct k_view *v, int64_t i, int64_t table, int n)
+/* Elements i .. i + n - 1, of one voxel. */
+KERNEL void k_view_get(float *x, const struct k_view *v, const struct k_view_row *t, int64_t i, int n)
 {
     k_get_row(x, v->y, v->bf16, i, n);
-    for (int j = 0; v->scale && j < n; j++)
-        x[j] = x[j] * v->scale[table + j] + v->shift[table + j];
-    for (int j = 0; v->relu && j < n; j++)
-        x[j] = k_max(x[j], 0.0f);
+    if (v->scale)
+        EACH_CHANNEL(j, n) x[j] = x[j] * t->scale[j] + t->shift[j];
+    if (v->relu)
+        EACH_CHANNEL(j, n) x[j] = k_max(x[j], 0.0f);
 }
 
 /* ---- making larger --------------------------------------------------------------------------- */
@@ -100,68 +194,46 @@ struct k_resize {
     struct k_grids grid;
 };
 
-/* The eight corners of one fine voxel: their elements (channel 0) and shares. */
-KERNEL int k_resize_corners(const struct k_grids *g, int64_t item, const int at[3], int64_t *corner,
-                            float *share)
+/* Corner 0 .. 7 of a fine voxel with these shares of its second neighbours: its own share, and how many
+ * coarse voxels it comes after corner 0. */
+KERNEL float k_resize_corner(const struct k_grids *g, int corner, const float second[3], int *after)
 {
-    int first[3], n = 0;
-    float second[3];
-    for (int a = 0; a < 3; a++)
-        second[a] = k_resize_place(g, a, at[a], &first[a]);
-    for (int k = 0; k < 8; k++) {
-        int z = k >> 2, y = k >> 1 & 1, x = k & 1;
-        float s = (z ? second[0] : 1 - second[0]) * (y ? second[1] : 1 - second[1]) *
-                  (x ? second[2] : 1 - second[2]);
-        if (s == 0)
-            continue;
-        share[n] = s;
-        corner[n++] = (((item * g->from[0] + first[0] + z) * g->from[1] + first[1] + y) * g->from[2] +
-                       first[2] + x) * g->c;
-    }
-    return n;
-}
-
-/* Element i: its item and place on a grid; returns its channel. */
-KERNEL int k_element(int64_t i, const int *grid, int c, int64_t *item, int at[3])
-{
-    int64_t v = i / c;
-    at[2] = (int)(v % grid[2]);
-    at[1] = (int)(v / grid[2] % grid[1]);
-    at[0] = (int)(v / grid[2] / grid[1] % grid[0]);
-    *item = v / grid[2] / grid[1] / grid[0];
-    return (int)(i % c);
-}
-
-/* Channels to take at once: of those left in the voxel and in the range. */
-KERNEL int k_row_width(int in_voxel, int64_t in_range)
-{
-    int width = in_voxel < K_LANES ? in_voxel : K_LANES;
-    return in_range < width ? (int)in_range : width;
+    int z = corner >> 2, y = corner >> 1 & 1, x = corner & 1;
+    *after = (z * g->from[1] + y) * g->from[2] + x;
+    return (z ? second[0] : 1 - second[0]) * (y ? second[1] : 1 - second[1]) *
+           (x ? second[2] : 1 - second[2]);
 }
 
 KERNEL void k_resize_range(const struct k_resize *k, int64_t i0, int64_t i1)
 {
     const int c = k->grid.c;
-    int64_t corner[8], item;
-    float share[8], sum[K_LANES], x[K_LANES];
-    int at[3];
+    struct k_view_row tables;
+    float second[3], sum[K_ROW], x[K_ROW];
+    int64_t item;
+    int at[3], first[3], after;
     for (int64_t i = i0; i < i1;) {
-        int first = k_element(i, k->grid.to, c, &item, at), width = k_row_width(c - first, i1 - i);
-        int n = k_resize_corners(&k->grid, item, at, corner, share);
-        for (int j = 0; j < width; j++)
-            sum[j] = 0;
-        for (int t = 0; t < n; t++) {
-            k_view_row(x, &k->a, corner[t] + first, item * c + first, width);
-            for (int j = 0; j < width; j++)
-                sum[j] += share[t] * x[j];
+        struct k_row r = k_row_at(i, i1, c);
+        k_place(r.voxel, k->grid.to, &item, at);
+        for (int a = 0; a < 3; a++)
+            second[a] = k_resize_place(&k->grid, a, at[a], &first[a]);
+        k_view_tables(&tables, &k->a, item * c + r.first, r.width);
+        const int *from = k->grid.from;
+        int64_t voxel = ((item * from[0] + first[0]) * from[1] + first[1]) * from[2] + first[2];
+        EACH_CHANNEL(j, r.width) sum[j] = 0;
+        for (int corner = 0; corner < 8; corner++) {
+            float share = k_resize_corner(&k->grid, corner, second, &after);
+            if (share == 0)
+                continue;
+            k_view_get(x, &k->a, &tables, (voxel + after) * c + r.first, r.width);
+            EACH_CHANNEL(j, r.width) sum[j] += share * x[j];
         }
-        k_put_row(k->out, k->out_bf16, i, sum, width);
-        i += width;
+        k_put_row(k->out, k->out_bf16, r.voxel * c + r.first, sum, r.width);
+        i = r.next;
     }
 }
 
-/* Its transpose: every coarse element gathers from the fine ones it went to. An index is a coarse element;
- * fresh: dx is set, not added to. */
+/* Its transpose: every coarse voxel gathers from the fine ones it went to. An index is a run of a coarse
+ * voxel; fresh: dx is set, not added to. */
 struct k_resize_grad {
     const void *g;
     int g_bf16;
@@ -191,36 +263,41 @@ KERNEL int k_resize_taps(const struct k_grids *g, int axis, int at, int *first, 
     return n;
 }
 
-KERNEL void k_resize_grad_range(const struct k_resize_grad *k, int64_t i0, int64_t i1)
+/* sum = what row r gathers from the lines along w whose z and y are zy[0], zy[0] + step[0], ... and zy[1],
+ * zy[1] + step[1], ...: threads of a GPU may share them out. */
+KERNEL void k_resize_gather(const struct k_resize_grad *k, const struct k_row *r, float *sum, const int zy[2],
+                            const int step[2])
 {
     const int c = k->grid.c;
-    float share[3][K_RESIZE_TAPS], sum[K_LANES], x[K_LANES];
+    float share[3][K_RESIZE_TAPS], x[K_ROW];
     int first[3] = {0, 0, 0}, n[3], at[3];
     int64_t item;
-    for (int64_t i = i0; i < i1;) {
-        int from = k_element(i, k->grid.from, c, &item, at), width = k_row_width(c - from, i1 - i);
-        for (int a = 0; a < 3; a++)
-            n[a] = k_resize_taps(&k->grid, a, at[a], &first[a], share[a]);
-        for (int j = 0; j < width; j++)
-            sum[j] = 0;
-        for (int z = 0; z < n[0]; z++)
-            for (int y = 0; y < n[1]; y++) {
-                const float zy = share[0][z] * share[1][y];
-                int64_t line = (item * k->grid.to[0] + first[0] + z) * k->grid.to[1] + first[1] + y;
-                int64_t g = (line * k->grid.to[2] + first[2]) * c + from;
-                for (int t = 0; t < n[2]; t++, g += c) {
-                    k_get_row(x, k->g, k->g_bf16, g, width);
-                    for (int j = 0; j < width; j++)
-                        sum[j] += zy * share[2][t] * x[j];
-                }
+    k_place(r->voxel, k->grid.from, &item, at);
+    for (int a = 0; a < 3; a++)
+        n[a] = k_resize_taps(&k->grid, a, at[a], &first[a], share[a]);
+    EACH_CHANNEL(j, r->width) sum[j] = 0;
+    for (int z = zy[0]; z < n[0]; z += step[0])
+        for (int y = zy[1]; y < n[1]; y += step[1]) {
+            const float both = share[0][z] * share[1][y];
+            int64_t line = (item * k->grid.to[0] + first[0] + z) * k->grid.to[1] + first[1] + y;
+            int64_t g = (line * k->grid.to[2] + first[2]) * c + r->first;
+            for (int t = 0; t < n[2]; t++, g += c) {
+                const float s = both * share[2][t];
+                k_get_row(x, k->g, k->g_bf16, g, r->width);
+                EACH_CHANNEL(j, r->width) sum[j] += s * x[j];
             }
-        if (!k->fresh) {
-            k_get_row(x, k->dx, k->dx_bf16, i, width);
-            for (int j = 0; j < width; j++)
-                sum[j] = x[j] + sum[j];
         }
-        k_put_row(k->dx, k->dx_bf16, i, sum, width);
-        i += width;
+}
+
+KERNEL void k_resize_grad_range(const struct k_resize_grad *k, int64_t i0, int64_t i1)
+{
+    const int zy[2] = {0, 0}, step[2] = {1, 1}, c = k->grid.c;
+    float sum[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, c);
+        k_resize_gather(k, &r, sum, zy, step);
+        k_store_row(k->dx, k->dx_bf16, k->fresh, r.voxel * c + r.first, sum, r.width);
+        i = r.next;
     }
 }
 
@@ -228,31 +305,74 @@ KERNEL void k_resize_grad_range(const struct k_resize_grad *k, int64_t i0, int64
 
 /* Of one item: out = a times a random factor in every element, 1 + amount (2u - 1), or, drop, 0 where
  * u < amount and 1 / (1 - amount) elsewhere; unless it is fresh, that is added. An index is a random block:
- * elements 4i .. 4i+3. Forward a is the value, backward the gradient. */
+ * elements 4i .. 4i+3, which may be of several voxels. Forward a is the value, backward the gradient. */
 struct k_shake {
     struct k_view a;
     void *out;
     int out_bf16, fresh;
-    int64_t count;
     int c, drop;
     float amount;
     uint64_t seed, step, first;
     uint32_t stream;
 };
+
+/* Elements 4i .. 4i+3, from a multiple of 8 bytes on: one or two vectors on a GPU. */
+KERNEL void k_get_four(float *x, const void *from, int bf16, int64_t i)
+{
+#ifdef __CUDA_ARCH__
+    const uint2 *at = (const uint2 *)from + (bf16 ? i : 2 * i);
+    uint2 v[2] = {at[0], {0, 0}};
+    if (!bf16)
+        v[1] = at[1];
+    EACH_CHANNEL(j, 4) x[j] = k_get(v, bf16, j);
+#else
+    k_get_row(x, from, bf16, 4 * i, 4);
+#endif
+}
+
+KERNEL void k_put_four(void *to, int bf16, int64_t i, const float *x)
+{
+#ifdef __CUDA_ARCH__
+    uint2 v[2], *at = (uint2 *)to + (bf16 ? i : 2 * i);
+    EACH_CHANNEL(j, 4) k_put(v, bf16, j, x[j]);
+    at[0] = v[0];
+    if (!bf16)
+        at[1] = v[1];
+#else
+    k_put_row(to, bf16, 4 * i, x, 4);
+#endif
+}
+
+/* Random block i, made of these words, of which one is for each element. */
+KERNEL void k_shake_block(const struct k_shake *k, int64_t i, const uint32_t word[4])
+{
+    const float amount = k->amount, kept = 1.0f / (1.0f - amount);
+    float x[4], old[4] = {0};
+    int channel;
+    k_divide(4 * i, k->c, &channel);
+    k_get_four(x, k->a.y, k->a.bf16, i);
+    if (!k->fresh)
+        k_get_four(old, k->out, k->out_bf16, i);
+    EACH_CHANNEL(j, 4) {
+        float u = ((float)(int32_t)(word[j] >> 9) + 0.5f) * (1.0f / 8388608.0f);
+        float by = 1.0f + amount * (2.0f * u - 1.0f);
+        if (k->drop)
+            by = u < amount ? 0.0f : kept;
+        x[j] = by * k_view_of(&k->a, x[j], channel);
+        x[j] = k->fresh ? x[j] : old[j] + x[j];
+        channel = channel + 1 < k->c ? channel + 1 : 0;
+    }
+    k_put_four(k->out, k->out_bf16, i, x);
+}
+
 KERNEL void k_shake_range(const struct k_shake *k, int64_t i0, int64_t i1)
 {
     uint32_t word[4][K_LANES];
-    const float amount = k->amount, kept = 1.0f / (1.0f - amount);
     EACH_CHUNK(i, n, i0, i1) {
         k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)i, 1);
-        int64_t last = k->count - 4 * i < 4 * n ? k->count - 4 * i : 4 * n;
-        for (int64_t e = 0; e < last; e++) {
-            int64_t at = 4 * i + e;
-            float u = ((float)(int32_t)(word[e & 3][e >> 2] >> 9) + 0.5f) * (1.0f / 8388608.0f);
-            float by = 1.0f + amount * (2.0f * u - 1.0f), x = k_view_at(&k->a, at, at % k->c);
-            if (k->drop)
-                by = u < amount ? 0.0f : kept;
-            k_put(k->out, k->out_bf16, at, k->fresh ? by * x : k_get(k->out, k->out_bf16, at) + by * x);
+        for (int64_t j = 0; j < n; j++) {
+            const uint32_t own[4] = {word[0][j], word[1][j], word[2][j], word[3][j]};
+            k_shake_block(k, i + j, own);
         }
     }
 }
@@ -265,10 +385,16 @@ struct k_activity {
 };
 KERNEL void k_activity_range(const struct k_activity *k, int64_t i0, int64_t i1)
 {
+    struct k_view_row tables;
+    float x[K_ROW];
     for (int64_t i = i0; i < i1; i++) {
         float sum = 0;
-        for (int j = 0; j < k->c; j++)
-            sum += k_view_at(&k->a, i * k->c + j, j);
+        for (int first = 0; first < k->c; first += K_ROW) {
+            int width = k->c - first < K_ROW ? k->c - first : K_ROW;
+            k_view_tables(&tables, &k->a, first, width);
+            k_view_get(x, &k->a, &tables, i * k->c + first, width);
+            EACH_CHANNEL(j, width) sum += x[j];
+        }
         k->out[i] = sum / (float)k->c;
     }
 }
@@ -291,7 +417,7 @@ KERNEL void k_peak_range(const struct k_peak *k, int64_t i0, int64_t i1)
 }
 
 /* Of one item: out = a in voxels whose activity is below share * peak, 0 elsewhere; unless it is fresh, that
- * is added. An index is an element. */
+ * is added. */
 struct k_keep_low {
     struct k_view a;
     void *out;
@@ -302,15 +428,23 @@ struct k_keep_low {
 };
 KERNEL void k_keep_low_range(const struct k_keep_low *k, int64_t i0, int64_t i1)
 {
-    for (int64_t i = i0; i < i1; i++) {
-        float x = k->activity[i / k->c] < k->share * *k->peak ? k_view_at(&k->a, i, i % k->c) : 0.0f;
-        k_put(k->out, k->out_bf16, i, k->fresh ? x : k_get(k->out, k->out_bf16, i) + x);
+    struct k_view_row tables;
+    float x[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, k->c);
+        EACH_CHANNEL(j, r.width) x[j] = 0;
+        if (k->activity[r.voxel] < k->share * *k->peak) {
+            k_view_tables(&tables, &k->a, r.first, r.width);
+            k_view_get(x, &k->a, &tables, r.voxel * k->c + r.first, r.width);
+        }
+        k_store_row(k->out, k->out_bf16, k->fresh, r.voxel * k->c + r.first, x, r.width);
+        i = r.next;
     }
 }
 
 /* ---- gradients that meet ----------------------------------------------------------------------- */
 
-/* to += from; fresh: to = from. */
+/* to += from; fresh: to = from. An index is an element. */
 struct k_meet {
     void *to;
     const void *from;

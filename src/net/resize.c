@@ -22,13 +22,14 @@ void resize_forward(struct net *n, int layer, const struct conv_source *in)
 {
     struct tensor y = net_layer_tensor(n, layer);
     struct k_view a = {in->y.data, in->y.type == VALUE_BF16, in->scale, in->shift, in->relu};
-    RUN(n->dev, resize, tensor_count(&y), .a = a, .out = y.data, .out_bf16 = y.type == VALUE_BF16,
-        .grid = grids_of(n, layer));
+    RUN(n->dev, resize, k_runs(tensor_voxels(&y), y.c), .a = a, .out = y.data,
+        .out_bf16 = y.type == VALUE_BF16, .grid = grids_of(n, layer));
 }
 
 void resize_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add)
 {
     if (dx->data)
-        RUN(n->dev, resize_grad, tensor_count(dx), .g = g->data, .g_bf16 = g->type == VALUE_BF16,
-            .dx = dx->data, .dx_bf16 = dx->type == VALUE_BF16, .fresh = !add, .grid = grids_of(n, layer));
+        RUN(n->dev, resize_grad, k_runs(tensor_voxels(dx), dx->c), .g = g->data,
+            .g_bf16 = g->type == VALUE_BF16, .dx = dx->data, .dx_bf16 = dx->type == VALUE_BF16, .fresh = !add,
+            .grid = grids_of(n, layer));
 }

@@ -56,17 +56,17 @@ static void shake_item(struct net *n, int layer, int item, const struct k_view *
     void *to = (char *)out->data + (size_t)(item * count) * value_bytes(out->type);
     if (n->pass.mode == NET_TRAIN && l->by == NET_PEAKS) {
         const float *kept = n->run[layer].kept + item * kept_floats(voxels);
-        RUN(n->dev, keep_low, count, .a = *a, .out = to, .out_bf16 = out->type == VALUE_BF16, .fresh = !add,
-            .activity = kept, .peak = kept + kept_floats(voxels) - 1, .c = out->c,
-            .share = peaks_share(n, layer));
+        RUN(n->dev, keep_low, k_runs(voxels, out->c), .a = *a, .out = to,
+            .out_bf16 = out->type == VALUE_BF16, .fresh = !add, .activity = kept,
+            .peak = kept + kept_floats(voxels) - 1, .c = out->c, .share = peaks_share(n, layer));
         return;
     }
     int drop = l->by == NET_DROP && n->pass.mode == NET_TRAIN;
     float amount = n->pass.mode != NET_TRAIN ? 0.0f : drop ? DROP_SHARE : NOISE_RANGE;
     uint64_t first = ((uint64_t)layer << 48) + (drop ? (uint64_t)(item * count / 4) : 0);
-    RUN(n->dev, shake, (count + 3) / 4, .a = *a, .out = to, .out_bf16 = out->type == VALUE_BF16,
-        .fresh = !add, .count = count, .c = out->c, .drop = drop, .amount = amount, .seed = n->pass.seed,
-        .step = n->pass.step, .first = first, .stream = n->pass.stream);
+    RUN(n->dev, shake, count / 4, .a = *a, .out = to, .out_bf16 = out->type == VALUE_BF16, .fresh = !add,
+        .c = out->c, .drop = drop, .amount = amount, .seed = n->pass.seed, .step = n->pass.step,
+        .first = first, .stream = n->pass.stream);
 }
 
 /* The means of one item and the largest of them. */

@@ -51,8 +51,8 @@ int loops_usual_blocks(int reduction, int64_t count);
 int loops_usual_has_map(int kernel, const void *args);
 int loops_usual_has_reduce(int reduction, const void *args);
 
-/* Its bodies; how many sums they make, and how many indices a thread has under way. The Gram matrices are a
- * kernel of their own. */
+/* Its bodies; how many sums they make, and how many indices a thread has under way. The Gram matrices and
+ * what gathers from far are kernels of their own. */
 #define LOOPS_USUAL_MAPS(X) X(ce_dice_grad) X(hard_label) X(sample_nll_grad) X(ged_grad) X(patch)
 #define LOOPS_USUAL_REDUCES(X) X(ce_dice, 5, 4) X(sample_nll, 6, 1) X(square_sum, 1, 8)
 

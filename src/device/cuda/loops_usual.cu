@@ -10,6 +10,8 @@
  *
  *     even lane   P(0) P(1) --- P(1) --> |  <-- Q(0) --- Q(0) Q(1)   odd lane
  *                 sums of P(0), Q(0)                     sums of P(1), Q(1)
+ *
+ * Also here: coarse voxels that each gather from hundreds of fine ones or more, too few for a thread each.
  */
 #define KERNEL_USUAL
 #define KERNEL_FEW 2
@@ -185,6 +187,29 @@ static __global__ void __launch_bounds__(LOOPS_THREADS, 2)
     partial[(int64_t)t * gridDim.x + blockIdx.x] = sum;
 }
 
+/* ---- gathering from far ------------------------------------------------------------------------ */
+
+enum { FAR = 4, LINES_Z = 4, LINES_Y = 8 }; /* times larger; a warp has 32 lines along w under way */
+
+static __global__ void __launch_bounds__(LOOPS_THREADS)
+    map_resize_grad(const __grid_constant__ struct k_resize_grad args, int64_t count)
+{
+    const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    const int lane = (int)threadIdx.x % 32, zy[2] = {lane / LINES_Y, lane % LINES_Y};
+    const int step[2] = {LINES_Z, LINES_Y}, c = args.grid.c;
+    float sum[K_ROW] = {0};
+    if (i >= count) /* whole warps */
+        return;
+    struct k_row r = k_row_at(i, i + 1, c);
+    k_resize_gather(&args, &r, sum, zy, step);
+#pragma unroll
+    for (int j = 0; j < K_ROW; j++)
+        for (int apart = 16; apart > 0; apart /= 2)
+            sum[j] += __shfl_xor_sync(0xFFFFFFFFu, sum[j], apart);
+    if (lane == 0)
+        k_store_row(args.dx, args.dx_bf16, args.fresh, r.voxel * c + r.first, sum, r.width);
+}
+
 /* ---- kernels and launches -------------------------------------------------------------------- */
 
 #define OWN_KERNEL(name, n, unroll)                                                                \
@@ -206,6 +231,10 @@ void loops_usual_map(const struct loops_launch *l, int kernel, const void *args)
 {
     switch (kernel) {
         LOOPS_USUAL_MAPS(MAP_LAUNCH)
+    case KERNEL_resize_grad:
+        map_resize_grad<<<(int)((l->count + LOOPS_THREADS / 32 - 1) / (LOOPS_THREADS / 32)), LOOPS_THREADS, 0,
+                          l->stream>>>(*(const struct k_resize_grad *)args, l->count);
+        break;
     }
 }
 
@@ -252,6 +281,7 @@ static int usual_logits(const void *logits, int classes)
 
 int loops_usual_has_map(int kernel, const void *args)
 {
+    const struct k_resize_grad *resize = (const struct k_resize_grad *)args;
     const struct k_ce_dice_grad *dice = (const struct k_ce_dice_grad *)args;
     const struct k_hard_label *hard = (const struct k_hard_label *)args;
     const struct k_sample_nll_grad *nll = (const struct k_sample_nll_grad *)args;
@@ -268,6 +298,8 @@ int loops_usual_has_map(int kernel, const void *args)
         return usual_gauss(&ged->p) && usual_gauss(&ged->q) && usual_grad(&ged->d) && fits(ged->mix, 16);
     case KERNEL_patch:
         return patch->c == 1 && !(patch->noise_sd > 0);
+    case KERNEL_resize_grad:
+        return resize->grid.to[0] >= FAR * resize->grid.from[0];
     }
     return 0;
 }
