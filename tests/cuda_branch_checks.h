@@ -20,34 +20,45 @@ static struct both values(int64_t n, int bf16)
     return b;
 }
 
-static void check_branches(int classes)
+static double differences(const struct both *b, int n)
+{
+    double worst = 0;
+    for (int i = 0; i < n; i++)
+        worst = larger(worst, difference(&b[i]));
+    return worst;
+}
+
+static void check_branches(int classes, int branches)
 {
     int64_t n = voxels / (classes > 4 ? 4 : 1);
-    struct both z[3], dz[3];
+    struct both z[K_BRANCHES], dz[K_BRANCHES];
     char more[32];
-    snprintf(more, sizeof more, "%d classes", classes);
-    for (int i = 0; i < 3; i++)
+    snprintf(more, sizeof more, "%d classes, %d branches", classes, branches);
+    for (int i = 0; i < branches; i++)
         z[i] = floats(n * classes, -4, 4), dz[i] = floats(n * classes, -1, 1);
 #define BRANCHES                                                                                   \
-    (k.b.logits[0] = F(z[0]), k.b.logits[1] = F(z[1]), k.b.logits[2] = F(z[2]), k.b.n = 3,         \
-     k.b.classes = classes)
-#define DBRANCHES (k.dlogits[0] = F(dz[0]), k.dlogits[1] = F(dz[1]), k.dlogits[2] = F(dz[2]))
-#define BRANCHES_DIFFER larger(difference(&dz[0]), larger(difference(&dz[1]), difference(&dz[2])))
-    SUMS(mutual, more, n, 1, 1, 0.0, (BRANCHES, k.askers = 3, k.sharpness = 10));
-    MAP(mutual_grad, more, n, (BRANCHES, DBRANCHES, k.askers = 3, k.sharpness = 10, k.scale = 0.3f),
-        BRANCHES_DIFFER);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < branches; i++)                                                             \
+        k.b.logits[i] = F(z[i]);                                                                   \
+    k.b.n = branches, k.b.classes = classes
+#define DBRANCHES                                                                                  \
+    BRANCHES;                                                                                      \
+    for (int i = 0; i < branches; i++)                                                             \
+        k.dlogits[i] = F(dz[i])
+    SUMS(mutual, more, n, 1, 1, 0.0, BRANCHES; (k.askers = branches, k.sharpness = 10));
+    MAP(mutual_grad, more, n, DBRANCHES; (k.askers = branches, k.sharpness = 10, k.scale = 0.3f),
+        differences(dz, branches));
+    for (int i = 0; i < branches; i++)
         upload(&dz[i]);
-    SUMS(pyramid, more, n, 9, 1, 0.0, BRANCHES);
-    MAP(pyramid_grad, more, n, (BRANCHES, DBRANCHES, k.by_kl = 0.3f, k.by_square[0] = 0.2f,
-        k.by_square[1] = 0.1f, k.by_square[2] = 0.4f, k.by_sure[1] = 0.1f), BRANCHES_DIFFER);
+    SUMS(pyramid, more, n, 3 * branches, 1, 0.0, BRANCHES);
+    MAP(pyramid_grad, more, n, DBRANCHES; (k.by_kl = 0.3f, k.by_square[0] = 0.2f, k.by_square[1] = 0.1f,
+        k.by_square[2] = 0.4f, k.by_sure[1] = 0.1f), differences(dz, branches));
     struct both y = bytes_below(n, classes), a = floats(2 * classes, -1, 1);
     SUMS(ce_dice, "linear", n, 3 * classes - 1, 1, 0.0,
          (k.logits = F(z[0]), k.label = U(y), k.classes = classes, k.linear = 1));
     upload(&dz[0]);
     MAP(ce_dice_grad, "linear", n, (k.logits = F(z[0]), k.label = U(y), k.dlogits = F(dz[0]),
         k.classes = classes, k.a = F(a), k.b = F(a) + classes, k.linear = 1), difference(&dz[0]));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < branches; i++)
         drop(&z[i]), drop(&dz[i]);
     drop(&y), drop(&a);
 }

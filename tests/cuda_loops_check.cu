@@ -710,7 +710,7 @@ int main(int argc, char **argv)
     for (int classes = 2; classes <= 14; classes += classes == 2 ? 1 : classes == 3 ? 2 : 9)
         check_classes(classes), check_twin(classes);
     check_sides();
-    check_branches(2), check_branches(3), check_branches(14);
+    check_branches(2, 2), check_branches(2, 4), check_branches(3, 3), check_branches(14, 3);
     for (int how = K_NEAREST; how <= K_CENTRED; how++)
         check_resize(how, 40, 1), check_resize(how, 2, 3);
     check_shake(16, 0), check_shake(40, 1);

@@ -279,8 +279,18 @@ static int usual_logits(const void *logits, int classes)
     return classes == USUAL_CLASSES && fits(logits, 8);
 }
 
+static int usual_branches(const struct k_branches *b, float *const *dlogits)
+{
+    int usual = b->classes == USUAL_CLASSES;
+    for (int k = 0; k < b->n; k++)
+        usual = usual && fits(b->logits[k], 8) && (!dlogits || fits(dlogits[k], 8));
+    return usual;
+}
+
 int loops_usual_has_map(int kernel, const void *args)
 {
+    const struct k_mutual_grad *mutual = (const struct k_mutual_grad *)args;
+    const struct k_pyramid_grad *pyramid = (const struct k_pyramid_grad *)args;
     const struct k_resize_grad *resize = (const struct k_resize_grad *)args;
     const struct k_ce_dice_grad *dice = (const struct k_ce_dice_grad *)args;
     const struct k_hard_label *hard = (const struct k_hard_label *)args;
@@ -298,6 +308,10 @@ int loops_usual_has_map(int kernel, const void *args)
         return usual_gauss(&ged->p) && usual_gauss(&ged->q) && usual_grad(&ged->d) && fits(ged->mix, 16);
     case KERNEL_patch:
         return patch->c == 1 && !(patch->noise_sd > 0);
+    case KERNEL_mutual_grad:
+        return usual_branches(&mutual->b, mutual->dlogits);
+    case KERNEL_pyramid_grad:
+        return usual_branches(&pyramid->b, pyramid->dlogits);
     case KERNEL_resize_grad:
         return resize->grid.to[0] >= FAR * resize->grid.from[0];
     }
@@ -308,6 +322,7 @@ int loops_usual_has_reduce(int reduction, const void *args)
 {
     const struct r_ce_dice *dice = (const struct r_ce_dice *)args;
     const struct r_gram *gram = (const struct r_gram *)args;
+    const struct r_pyramid *pyramid = (const struct r_pyramid *)args;
     switch (reduction) {
     case REDUCE_ce_dice:
         return usual_logits(dice->logits, dice->classes) && !dice->background;
@@ -315,6 +330,10 @@ int loops_usual_has_reduce(int reduction, const void *args)
         return usual_gauss(&((const struct r_sample_nll *)args)->g);
     case REDUCE_gram:
         return usual_gauss(&gram->p) && usual_gauss(&gram->q) && gram->c0 == 0 && gram->c1 == USUAL_CLASSES;
+    case REDUCE_mutual:
+        return usual_branches(&((const struct r_mutual *)args)->b, NULL);
+    case REDUCE_pyramid: /* of so many outputs that there are 12 sums */
+        return pyramid->b.n == K_BRANCHES && usual_branches(&pyramid->b, NULL);
     case REDUCE_square_sum:
         return 1;
     }
