@@ -86,27 +86,31 @@ static void check_resize(int how, int c, int levels)
     drop(&y), drop(&g), drop(&tables), drop(&x);
 }
 
-/* One item of c channels, perturbed. */
+/* One item of c channels, perturbed; peaks are those of three items. */
 static void check_shake(int c, int bf16)
 {
+    enum { ITEMS = 3 };
     int64_t n = 7 * 9 * 4, count = n * c;
-    struct both y = values(count, bf16), out = floats(count, -1, 1), tables = floats(2 * c, -1, 1);
-    struct both means = floats(n, 0, 1), parts = floats(65, 0, 1);
+    struct both y = values(count, bf16), out = floats(count, -1, 1), tables = floats(2 * ITEMS * c, -1, 1);
+    struct both means = floats(n, 0, 1), parts = floats(ITEMS * 11, 0, 1);
     char more[32];
     snprintf(more, sizeof more, "%d channels %s", c, bf16 ? "bf16" : "f32");
 #define VIEW                                                                                       \
-    (k.a.y = y.at[side], k.a.bf16 = bf16, k.a.scale = F(tables), k.a.shift = F(tables) + c, k.a.relu = 1)
+    (k.a.y = y.at[side], k.a.bf16 = bf16, k.a.scale = F(tables), k.a.shift = F(tables) + ITEMS * c, \
+     k.a.relu = 1)
 #define SHAKE (k.out = F(out), k.c = c, k.amount = 0.3f, k.seed = 3, k.step = 4, k.first = 5)
     MAP(shake, more, count / 4, (VIEW, SHAKE), difference(&out));
     MAP(shake, "drop, fresh", count / 4, (VIEW, SHAKE, k.drop = k.fresh = 1), difference(&out));
-    MAP(activity, more, n, (VIEW, k.out = F(means), k.c = c), difference(&means));
+    MAP(activity, more, n, (VIEW, k.out = F(means), k.voxels = (int)n / ITEMS, k.c = c),
+        difference(&means));
     upload(&means);
-    MAP(peak, more, 64, (k.from = F(means), k.to = F(parts), k.count = n, k.parts = 64,
+    MAP(peak, more, ITEMS * 10, (k.from = F(means), k.to = F(parts), k.count = n / ITEMS, k.parts = 10,
         k.sign = -1), difference(&parts));
-    MAP(peak, "last", 1, (k.from = F(parts), k.to = F(parts) + 64, k.count = 64, k.parts = 1, k.sign = 1),
-        difference(&parts));
-    MAP(keep_low, more, k_runs(n, c), (VIEW, k.out = F(out), k.activity = F(means), k.peak = F(parts) + 64,
-        k.c = c, k.share = 0.8f), difference(&out));
+    MAP(peak, "last", ITEMS, (k.from = F(parts), k.to = F(parts) + ITEMS * 10, k.count = 10, k.parts = 1,
+        k.sign = 1), difference(&parts));
+    /* below three times the least: some voxels */
+    MAP(keep_low, more, k_runs(n, c), (VIEW, k.out = F(out), k.activity = F(means),
+        k.peak = F(parts) + ITEMS * 10, k.voxels = (int)n / ITEMS, k.c = c, k.share = -3), difference(&out));
     drop(&y), drop(&out), drop(&tables), drop(&means), drop(&parts);
 }
 

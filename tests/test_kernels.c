@@ -243,8 +243,9 @@ static uint64_t branch_hash(const struct loop_ops *loops)
     struct k_resize up = {view, large, 1, grid};
     struct k_resize_grad down = {large, 1, dz[0], 0, 0, grid};
     struct k_shake shake = {.a = view, .out = dz[1], .c = C, .amount = 0.3f, .seed = 5};
-    struct k_activity activity = {view, out, C};
-    struct k_keep_low low = {.a = view, .out = dz[2], .activity = out, .peak = &out[7], .c = C, .share = 1};
+    struct k_activity activity = {view, out, V, C};
+    struct k_keep_low low = {.a = view, .out = dz[2], .activity = out, .peak = &out[7], .voxels = V,
+                             .c = C, .share = 1};
     for (int64_t half = 0; half < 2; half++) {
         loops->map(KERNEL_resize, &up, half * 333, half ? N / K_RUN : 333);
         loops->map(KERNEL_activity, &activity, half * 77, half ? V : 77);

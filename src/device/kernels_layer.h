@@ -377,21 +377,23 @@ KERNEL void k_shake_range(const struct k_shake *k, int64_t i0, int64_t i1)
     }
 }
 
-/* Of one item: the mean over channels of every voxel, an index. */
+/* The mean over channels of every voxel, an index. */
 struct k_activity {
     struct k_view a;
     float *out;
-    int c;
+    int voxels, c; /* voxels: of an item */
 };
 KERNEL void k_activity_range(const struct k_activity *k, int64_t i0, int64_t i1)
 {
     struct k_view_row tables;
     float x[K_ROW];
     for (int64_t i = i0; i < i1; i++) {
+        int rest;
+        int64_t item = k_divide(i, k->voxels, &rest);
         float sum = 0;
         for (int first = 0; first < k->c; first += K_ROW) {
             int width = k->c - first < K_ROW ? k->c - first : K_ROW;
-            k_view_tables(&tables, &k->a, first, width);
+            k_view_tables(&tables, &k->a, item * k->c + first, width);
             k_view_get(x, &k->a, &tables, i * k->c + first, width);
             EACH_CHANNEL(j, width) sum += x[j];
         }
@@ -399,7 +401,8 @@ KERNEL void k_activity_range(const struct k_activity *k, int64_t i0, int64_t i1)
     }
 }
 
-/* to[i] = the largest of sign * from[i], from[i + parts], ...; parts <= count. An index is a part. */
+/* From rows of `count` numbers rows of `parts`, parts <= count: to[i] = the largest of sign * from[i],
+ * from[i + parts], ... of a row. An index is a part. */
 struct k_peak {
     const float *from;
     float *to;
@@ -409,21 +412,24 @@ struct k_peak {
 KERNEL void k_peak_range(const struct k_peak *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        float top = k->sign * k->from[i];
-        for (int64_t j = i + k->parts; j < k->count; j += k->parts)
-            top = k_max(k->sign * k->from[j], top);
+        const int64_t row = i / k->parts;
+        const float *from = k->from + row * k->count;
+        int64_t j = i - row * k->parts;
+        float top = k->sign * from[j];
+        for (j += k->parts; j < k->count; j += k->parts)
+            top = k_max(k->sign * from[j], top);
         k->to[i] = top;
     }
 }
 
-/* Of one item: out = a in voxels whose activity is below share * peak, 0 elsewhere; unless it is fresh, that
+/* out = a in voxels whose activity is below share * peak of their item, 0 elsewhere; unless it is fresh, that
  * is added. */
 struct k_keep_low {
     struct k_view a;
     void *out;
     int out_bf16, fresh;
-    const float *activity, *peak;
-    int c;
+    const float *activity, *peak; /* (items, voxels), (items) */
+    int voxels, c;
     float share;
 };
 KERNEL void k_keep_low_range(const struct k_keep_low *k, int64_t i0, int64_t i1)
@@ -432,9 +438,11 @@ KERNEL void k_keep_low_range(const struct k_keep_low *k, int64_t i0, int64_t i1)
     float x[K_ROW];
     for (int64_t i = i0; i < i1;) {
         struct k_row r = k_row_at(i, i1, k->c);
+        int rest;
+        int64_t item = k_divide(r.voxel, k->voxels, &rest);
         EACH_CHANNEL(j, r.width) x[j] = 0;
-        if (k->activity[r.voxel] < k->share * *k->peak) {
-            k_view_tables(&tables, &k->a, r.first, r.width);
+        if (k->activity[r.voxel] < k->share * k->peak[item]) {
+            k_view_tables(&tables, &k->a, item * k->c + r.first, r.width);
             k_view_get(x, &k->a, &tables, r.voxel * k->c + r.first, r.width);
         }
         k_store_row(k->out, k->out_bf16, k->fresh, r.voxel * k->c + r.first, x, r.width);

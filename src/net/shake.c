@@ -15,10 +15,10 @@
 /* As published. */
 static const float NOISE_RANGE = 0.3f, DROP_SHARE = 0.3f, PEAKS_FROM = 0.7f, PEAKS_TO = 0.9f;
 
-/* Floats of one item that NET_PEAKS keeps: means, and on the way to their largest, which is the last. */
-static int64_t kept_floats(int64_t voxels)
+/* Floats that NET_PEAKS keeps: means, and on the way to the largest of each item, which are the last. */
+static int64_t kept_floats(int items, int64_t voxels)
 {
-    return voxels + peak_floats(voxels);
+    return items * (voxels + peak_floats(voxels));
 }
 
 size_t shake_bytes(const struct net *n, int layer)
@@ -26,7 +26,7 @@ size_t shake_bytes(const struct net *n, int layer)
     struct tensor y = net_layer_tensor(n, layer);
     int64_t item = tensor_voxels(&y) / y.n;
     CHECK(item * y.c % 4 == 0); /* an item begins with a random block */
-    return n->graph.layers[layer].by == NET_PEAKS ? (size_t)(y.n * kept_floats(item)) * sizeof(float) : 0;
+    return n->graph.layers[layer].by == NET_PEAKS ? (size_t)kept_floats(y.n, item) * sizeof(float) : 0;
 }
 
 static struct k_view item_view(const struct conv_source *in, int item, int64_t elements)
@@ -52,15 +52,8 @@ static void shake_item(struct net *n, int layer, int item, const struct k_view *
                        int add)
 {
     const struct layer *l = &n->graph.layers[layer];
-    int64_t voxels = tensor_voxels(out) / out->n, count = voxels * out->c;
+    int64_t count = tensor_count(out) / out->n;
     void *to = (char *)out->data + (size_t)(item * count) * value_bytes(out->type);
-    if (n->pass.mode == NET_TRAIN && l->by == NET_PEAKS) {
-        const float *kept = n->run[layer].kept + item * kept_floats(voxels);
-        RUN(n->dev, keep_low, k_runs(voxels, out->c), .a = *a, .out = to,
-            .out_bf16 = out->type == VALUE_BF16, .fresh = !add, .activity = kept,
-            .peak = kept + kept_floats(voxels) - 1, .c = out->c, .share = peaks_share(n, layer));
-        return;
-    }
     int drop = l->by == NET_DROP && n->pass.mode == NET_TRAIN;
     float amount = n->pass.mode != NET_TRAIN ? 0.0f : drop ? DROP_SHARE : NOISE_RANGE;
     uint64_t first = ((uint64_t)layer << 48) + (drop ? (uint64_t)(item * count / 4) : 0);
@@ -69,22 +62,42 @@ static void shake_item(struct net *n, int layer, int item, const struct k_view *
         .first = first, .stream = n->pass.stream);
 }
 
-/* The means of one item and the largest of them. */
-static void find_peak(struct net *n, int layer, int item, const struct k_view *a, int64_t voxels, int c)
+/* Whether this pass drops peaks, of all items at once. */
+static int drops_peaks(const struct net *n, int layer)
 {
-    float *means = n->run[layer].kept + item * kept_floats(voxels);
-    RUN(n->dev, activity, voxels, .a = *a, .out = means, .c = c);
-    peak_find(n->dev, means, voxels, 1, means + voxels);
+    return n->pass.mode == NET_TRAIN && n->graph.layers[layer].by == NET_PEAKS;
+}
+
+/* The means of all items and the largest of each. */
+static void find_peaks(struct net *n, int layer, const struct k_view *a, const struct tensor *y)
+{
+    float *means = n->run[layer].kept;
+    int64_t voxels = tensor_voxels(y) / y->n;
+    RUN(n->dev, activity, tensor_voxels(y), .a = *a, .out = means, .voxels = (int)voxels, .c = y->c);
+    peak_find(n->dev, means, y->n, voxels, 1, means + tensor_voxels(y));
+}
+
+static void drop_peaks(struct net *n, int layer, const struct k_view *a, const struct tensor *out, int add)
+{
+    const float *kept = n->run[layer].kept;
+    int64_t voxels = tensor_voxels(out) / out->n;
+    RUN(n->dev, keep_low, k_runs(tensor_voxels(out), out->c), .a = *a, .out = out->data,
+        .out_bf16 = out->type == VALUE_BF16, .fresh = !add, .activity = kept,
+        .peak = kept + kept_floats(out->n, voxels) - out->n, .voxels = (int)voxels, .c = out->c,
+        .share = peaks_share(n, layer));
 }
 
 void shake_forward(struct net *n, int layer, const struct conv_source *in)
 {
     struct tensor y = net_layer_tensor(n, layer);
-    int64_t voxels = tensor_voxels(&y) / y.n;
+    struct k_view all = item_view(in, 0, 0);
+    if (drops_peaks(n, layer)) {
+        find_peaks(n, layer, &all, &y);
+        drop_peaks(n, layer, &all, &y, 0);
+        return;
+    }
     for (int item = 0; item < y.n; item++) {
-        struct k_view a = item_view(in, item, voxels * y.c);
-        if (n->graph.layers[layer].by == NET_PEAKS && n->pass.mode == NET_TRAIN)
-            find_peak(n, layer, item, &a, voxels, y.c);
+        struct k_view a = item_view(in, item, tensor_count(&y) / y.n);
         shake_item(n, layer, item, &a, &y, 0);
     }
 }
@@ -92,6 +105,11 @@ void shake_forward(struct net *n, int layer, const struct conv_source *in)
 void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add)
 {
     struct conv_source plain = {.y = *g};
+    struct k_view all = item_view(&plain, 0, 0);
+    if (dx->data && drops_peaks(n, layer)) {
+        drop_peaks(n, layer, &all, dx, add);
+        return;
+    }
     for (int item = 0; dx->data && item < g->n; item++) {
         struct k_view a = item_view(&plain, item, tensor_count(g) / g->n);
         shake_item(n, layer, item, &a, dx, add);

@@ -51,14 +51,14 @@ static void one_class(float *out, struct sdf *s, const uint8_t *label, int of, i
     int64_t voxels = (int64_t)n[0] * n[1] * n[2];
     float *a = s->square[0], *b = s->square[1];
     RUN(s->dev, side_steps, (int64_t)n[0] * n[1], .label = label, .out = a, .n = n[2], .of = of);
-    const float *far = peak_find(s->dev, a, voxels, 1, s->outside);
-    const float *deep = peak_find(s->dev, a, voxels, -1, s->inside);
+    const float *far = peak_find(s->dev, a, 1, voxels, 1, s->outside);
+    const float *deep = peak_find(s->dev, a, 1, voxels, -1, s->inside);
     RUN(s->dev, side_nearest, voxels, .from = a, .to = b, .most_outside = far, .most_inside = deep,
         .apart = n[2], .n = n[1]);
     RUN(s->dev, side_nearest, voxels, .from = b, .to = a, .most_outside = far, .most_inside = deep,
         .apart = (int64_t)n[1] * n[2], .n = n[0]);
-    peak_find(s->dev, a, voxels, 1, s->outside);
-    peak_find(s->dev, a, voxels, -1, s->inside);
+    peak_find(s->dev, a, 1, voxels, 1, s->outside);
+    peak_find(s->dev, a, 1, voxels, -1, s->inside);
     RUN(s->dev, side_map, voxels, .square = a, .out = out + of - 1, .most_outside = far, .most_inside = deep,
         .c = c);
 }
