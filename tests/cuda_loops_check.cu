@@ -277,11 +277,11 @@ static void check_strided(int c, int kernel, int stride, int pad)
     int64_t rows = 2 * plane * kernel * kernel * c;
     struct both x = floats(n, -1, 1), y = floats(n, -1, 1), f = floats(c, 0, 2), r = floats(rows, -1, 1);
     struct both dx = floats(n, -1, 1), mean = floats(14 * c, -1, 1);
-    MAP(unfold, more, rows, (k.at = at, k.x = F(x), k.more = F(y), k.factor = F(f), k.slope = 0.2f,
-        k.first = plane, k.rows = F(r)), difference(&r));
+    MAP(unfold, more, k_runs(rows / c, c), (k.at = at, k.x = F(x), k.more = F(y), k.factor = F(f),
+        k.slope = 0.2f, k.first = plane, k.rows = F(r)), difference(&r));
     upload(&r);
-    MAP(unfold_grad, more, n, (k.at = at, k.rows = F(r), k.plane = 1, k.planes = 2, k.dx = F(dx)),
-        difference(&dx));
+    MAP(unfold_grad, more, k_runs(n / c, c), (k.at = at, k.rows = F(r), k.plane = 1, k.planes = 2,
+        k.dx = F(dx)), difference(&dx));
     upload(&dx);
     MAP(leaky_grad, more, n, (k.x = F(x), k.more = F(y), k.factor = F(f), k.g = F(dx), k.slope = 0.2f,
         k.c = c), difference(&dx));
@@ -297,7 +297,7 @@ static void check_strided(int c, int kernel, int stride, int pad)
 
 static void check_halving(int c, int bf16)
 {
-    enum { ITEMS = 2, D = 6, H = 10, W = 4, OUT = 5 };
+    enum { ITEMS = 2, D = 6, H = 10, W = 4, OUT = 20 };
     const int extent[3] = {D, H, W}, half[3] = {D / 2, H / 2, W / 2};
     int64_t n = (int64_t)ITEMS * D * H * W * c, framed = (int64_t)ITEMS * (D + 2) * (H + 2) * (W + 2) * c;
     int64_t y = (int64_t)ITEMS * D * H * W / 8 * OUT, weights = (int64_t)64 * c * OUT;
@@ -310,19 +310,20 @@ static void check_halving(int c, int bf16)
     snprintf(what, sizeof what, "%d channels%s", c, bf16 ? ", bf16" : "");
 #define FRAME(k) k.x = F(x), k.more = F(more), k.factor = F(f), k.framed = F(frame), k.bf16 = bf16, k.c = c, \
         k.slope = 0.2f, memcpy(k.extent, extent, sizeof extent)
-    MAP(frame, what, framed, (FRAME(k)), difference(&frame));
+    MAP(frame, what, k_runs(framed / c, c), (FRAME(k)), difference(&frame));
     upload(&frame);
-    MAP(frame_grad, what, n, (FRAME(k.of), k.dx = F(dx)), difference(&dx));
-    MAP(frame, "folded", framed, (FRAME(k), k.folded = 1), difference(&frame));
+    MAP(frame_grad, what, k_runs(n / c, c), (FRAME(k.of), k.dx = F(dx)), difference(&dx));
+    MAP(frame, "folded", k_runs(framed / c, c), (FRAME(k), k.folded = 1), difference(&frame));
     upload(&frame);
-    MAP(frame_grad, "folded", n, (FRAME(k.of), k.of.folded = 1, k.dx = F(dx)), difference(&dx));
+    MAP(frame_grad, "folded", k_runs(n / c, c), (FRAME(k.of), k.of.folded = 1, k.dx = F(dx)),
+        difference(&dx));
     for (int each = 8; each > 0; each -= 7) {
         upload(&part);
-        MAP(join, what, y, (k.parts = F(part), k.bias = F(bias), k.y = F(out), k.each = each, k.c = OUT,
-            memcpy(k.out, half, sizeof half)), difference(&out));
+        MAP(join, what, k_runs(y / OUT, OUT), (k.parts = F(part), k.bias = F(bias), k.y = F(out),
+            k.each = each, k.c = OUT, memcpy(k.out, half, sizeof half)), difference(&out));
         upload(&out);
-        MAP(spread, what, parts * each / 8, (k.dy = F(out), k.dparts = F(spread), k.bf16 = bf16,
-            k.each = each, k.c = OUT, memcpy(k.out, half, sizeof half)), difference(&spread));
+        MAP(spread, what, k_runs(parts * each / 8 / OUT, OUT), (k.dy = F(out), k.dparts = F(spread),
+            k.bf16 = bf16, k.each = each, k.c = OUT, memcpy(k.out, half, sizeof half)), difference(&spread));
     }
     MAP(halve_weight, what, weights, (k.from = F(w), k.to = F(halved), k.c_in = c, k.c_out = OUT),
         difference(&halved));

@@ -244,7 +244,7 @@ static void cell_free(struct plan_cell *k)
     mem_free(k->result);
 }
 
-/* Of all that its training is told, but for its folder and for the name of a preset, which stands for values. */
+/* Of all that its training is told, but for its folder and the name of a preset, which stands for values. */
 static int hash_cell(uint64_t *out, const struct plan_cell *cell, struct error *e)
 {
     struct config train;
@@ -253,7 +253,8 @@ static int hash_cell(uint64_t *out, const struct plan_cell *cell, struct error *
         return -1;
     *out = 1;
     for (const struct option_row *o = options; o < options + n_options; o++) {
-        if (!(o->verbs & 1u << VERB_TRAIN) || strcmp(o->name, "output") == 0 || strcmp(o->name, "preset") == 0)
+        int aside = strcmp(o->name, "output") == 0 || strcmp(o->name, "preset") == 0;
+        if (aside || !(o->verbs & 1u << VERB_TRAIN))
             continue;
         if (!option_text(text, sizeof text, o, &train))
             text[0] = '\0';

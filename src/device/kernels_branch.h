@@ -11,7 +11,8 @@ enum { K_BRANCHES = 4 };
 
 /* Loop over branches; unrolled for the usual numbers, so that what is said of them stays in registers. */
 #if defined(KERNEL_USUAL) && defined(__CUDA_ARCH__)
-#define EACH_BRANCH(k, count) _Pragma("unroll") for (int k = 0; k < K_BRANCHES; k++) if (k < (count))
+#define EACH_BRANCH(k, count)                                                                      \
+    _Pragma("unroll") for (int k = 0; k < K_BRANCHES; k++) if (k >= (count)) {} else
 #else
 #define EACH_BRANCH(k, count) for (int k = 0; k < (count); k++)
 #endif

@@ -6,41 +6,18 @@
  *     frame, join   what comes before and after the convolution that a 4x4x4 kernel of stride 2 is made of
  *
  * Values are read through act(x) = x or slope * x if negative, times a factor of item and channel (dropout).
- * An index is an element, channels fastest.
+ * An index is a run of channels of one voxel (kernels_rows.h), if nothing else is said.
  */
 #ifndef FALX_KERNELS_STRIDED_H
 #define FALX_KERNELS_STRIDED_H
 
-#include "device/kernels_math.h"
+#include "device/kernels_rows.h"
 
 struct k_window {
     int extent[3], c;                   /* of what is read: one item */
     int out[3];                         /* positions */
     int kernel[3], stride[3], pad[3];
 };
-
-/* a / b of numbers that are not negative, and the rest: in 32 bits where they fit, which is far faster. */
-KERNEL int64_t k_divide(int64_t a, int b, int *rest)
-{
-    const int64_t quotient = a >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
-    *rest = (int)(a - quotient * b);
-    return quotient;
-}
-
-/* A voxel of items of some extent, from its number. */
-KERNEL void k_place(int64_t voxel, const int extent[3], int64_t *item, int at[3])
-{
-    voxel = k_divide(voxel, extent[2], &at[2]);
-    voxel = k_divide(voxel, extent[1], &at[1]);
-    *item = k_divide(voxel, extent[0], &at[0]);
-}
-
-/* Its number; -1 outside. */
-KERNEL int64_t k_number(int64_t item, const int extent[3], int z, int y, int x)
-{
-    int inside = z >= 0 && z < extent[0] && y >= 0 && y < extent[1] && x >= 0 && x < extent[2];
-    return inside ? ((item * extent[0] + z) * extent[1] + y) * extent[2] + x : -1;
-}
 
 KERNEL float k_leaky(float x, float slope)
 {
@@ -72,24 +49,40 @@ struct k_unfold {
     int64_t first;                      /* position of the first row */
     float *rows;                        /* (positions, taps, c) */
 };
+/* act(x + more) * factor of n channels of a voxel, from element `from` on; 0 for from < 0. */
+KERNEL void k_leaky_row(float *v, const float *x, const float *more, const float *factor, float slope,
+                        int64_t from, int n)
+{
+    float with[K_ROW];
+    EACH_CHANNEL(j, n) v[j] = 0;
+    if (from < 0)
+        return;
+    k_get_row(v, x, 0, from, n);
+    if (more) {
+        k_get_row(with, more, 0, from, n);
+        EACH_CHANNEL(j, n) v[j] += with[j];
+    }
+    EACH_CHANNEL(j, n) v[j] = k_leaky(v[j], slope) * k_factor_at(factor, j);
+}
+
 KERNEL void k_unfold_range(const struct k_unfold *k, int64_t i0, int64_t i1)
 {
     const struct k_window *w = &k->at;
     const int c = w->c, taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
-    for (int64_t i = i0, n; i < i1; i += n) { /* n channels of one voxel */
-        int j, tap, at[3], step[3];
-        int64_t item, place = k->first + k_divide(k_divide(i, c, &j), taps, &tap);
+    float v[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, c);
+        int tap, at[3], step[3];
+        int64_t item, place = k->first + k_divide(r.voxel, taps, &tap);
         k_place(place, w->out, &item, at);
         k_place(tap, w->kernel, &item, step);
         for (int a = 0; a < 3; a++)
             at[a] = at[a] * w->stride[a] - w->pad[a] + step[a];
         const int64_t voxel = k_number(0, w->extent, at[0], at[1], at[2]);
-        const int64_t from = voxel < 0 ? -1 : voxel * c + j;
-        n = c - j < i1 - i ? c - j : i1 - i;
-        for (int64_t e = 0; e < n; e++) {
-            float v = k_sum_at(k->x, k->more, from < 0 ? -1 : from + e);
-            k->rows[i + e] = k_leaky(v, k->slope) * k_factor_at(k->factor, j + e);
-        }
+        k_leaky_row(v, k->x, k->more, k->factor ? k->factor + r.first : NULL, k->slope,
+                    voxel < 0 ? -1 : voxel * c + r.first, r.width);
+        k_put_row(k->rows, 0, r.voxel * c + r.first, v, r.width);
+        i = r.next;
     }
 }
 
@@ -114,15 +107,17 @@ KERNEL void k_unfold_grad_range(const struct k_unfold_grad *k, int64_t i0, int64
 {
     const struct k_window *w = &k->at;
     const int c = w->c;
-    for (int64_t i = i0, n; i < i1; i += n) { /* n channels of one voxel */
-        int j, at[3], low[3], high[3];
+    float sum[K_ROW], from[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, c);
+        int at[3], low[3], high[3];
         int64_t item;
-        k_place(k_divide(i, c, &j), w->extent, &item, at);
+        k_place(r.voxel, w->extent, &item, at);
         for (int a = 0; a < 3; a++)
             k_seen_by(w, a, at[a], &low[a], &high[a]);
         low[0] = low[0] > k->plane ? low[0] : k->plane;
         high[0] = high[0] < k->plane + k->planes ? high[0] : k->plane + k->planes - 1;
-        n = c - j < i1 - i ? c - j : i1 - i;
+        k_get_row(sum, k->dx, 0, r.voxel * c + r.first, r.width);
         for (int z = low[0]; z <= high[0]; z++) {
             for (int y = low[1]; y <= high[1]; y++) {
                 for (int x = low[2]; x <= high[2]; x++) {
@@ -131,12 +126,13 @@ KERNEL void k_unfold_grad_range(const struct k_unfold_grad *k, int64_t i0, int64
                     tap = tap * w->kernel[2] + at[2] + w->pad[2] - x * w->stride[2];
                     int64_t row = ((int64_t)(z - k->plane) * w->out[1] + y) * w->out[2] + x;
                     int64_t taps = (int64_t)w->kernel[0] * w->kernel[1] * w->kernel[2];
-                    const float *from = k->rows + (row * taps + tap) * c + j;
-                    for (int64_t e = 0; e < n; e++)
-                        k->dx[i + e] += from[e];
+                    k_get_row(from, k->rows, 0, (row * taps + tap) * c + r.first, r.width);
+                    EACH_CHANNEL(j, r.width) sum[j] += from[j];
                 }
             }
         }
+        k_put_row(k->dx, 0, r.voxel * c + r.first, sum, r.width);
+        i = r.next;
     }
 }
 
@@ -197,17 +193,17 @@ KERNEL int64_t k_framed_number(const struct k_frame *k, int64_t item, int z, int
 KERNEL void k_frame_range(const struct k_frame *k, int64_t i0, int64_t i1)
 {
     const int c = k->c;
-    for (int64_t i = i0, n; i < i1; i += n) { /* n channels of one voxel */
-        int at[3], j;
+    float v[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, c);
+        int at[3];
         int64_t item;
-        k_framed_place(k, k_divide(i, c, &j), &item, at);
+        k_framed_place(k, r.voxel, &item, at);
         const int64_t from = k_number(item, k->extent, at[0] - 1, at[1] - 1, at[2] - 1);
-        n = c - j < i1 - i ? c - j : i1 - i;
-        for (int64_t e = 0; e < n; e++) {
-            float v = k_sum_at(k->x, k->more, from < 0 ? -1 : from * c + j + e);
-            k_put(k->framed, k->bf16, i + e,
-                  k_leaky(v, k->slope) * k_factor_at(k->factor, item * c + j + e));
-        }
+        k_leaky_row(v, k->x, k->more, k->factor ? k->factor + item * c + r.first : NULL, k->slope,
+                    from < 0 ? -1 : from * c + r.first, r.width);
+        k_put_row(k->framed, k->bf16, r.voxel * c + r.first, v, r.width);
+        i = r.next;
     }
 }
 
@@ -220,16 +216,23 @@ KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t
 {
     const struct k_frame *k = &g->of;
     const int c = k->c;
-    for (int64_t i = i0, n; i < i1; i += n) {
-        int at[3], j;
-        int64_t item;
-        k_place(k_divide(i, c, &j), k->extent, &item, at);
+    float d[K_ROW], x[K_ROW], with[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, c);
+        int at[3];
+        int64_t item, to = r.voxel * c + r.first;
+        k_place(r.voxel, k->extent, &item, at);
         const int64_t from = k_framed_number(k, item, at[0] + 1, at[1] + 1, at[2] + 1);
-        n = c - j < i1 - i ? c - j : i1 - i;
-        for (int64_t e = 0; e < n; e++) {
-            float x = k_sum_at(k->x, k->more, i + e), f = k_factor_at(k->factor, item * c + j + e);
-            g->dx[i + e] = k_get(k->framed, k->bf16, from * c + j + e) * k_leaky_slope(x, k->slope, f);
+        const float *factor = k->factor ? k->factor + item * c + r.first : NULL;
+        k_get_row(d, k->framed, k->bf16, from * c + r.first, r.width);
+        k_get_row(x, k->x, 0, to, r.width);
+        if (k->more) {
+            k_get_row(with, k->more, 0, to, r.width);
+            EACH_CHANNEL(j, r.width) x[j] += with[j];
         }
+        EACH_CHANNEL(j, r.width) d[j] *= k_leaky_slope(x[j], k->slope, k_factor_at(factor, j));
+        k_put_row(g->dx, 0, to, d, r.width);
+        i = r.next;
     }
 }
 
@@ -243,19 +246,20 @@ struct k_join {
 KERNEL void k_join_range(const struct k_join *k, int64_t i0, int64_t i1)
 {
     const int blocks[3] = {k->out[0] + 1, k->out[1] + 1, k->out[2] + 1}, c = k->c;
-    for (int64_t i = i0, n; i < i1; i += n) {
-        int at[3], j;
+    float sum[K_ROW], part[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, c);
+        int at[3];
         int64_t item;
-        k_place(k_divide(i, c, &j), k->out, &item, at);
-        n = c - j < i1 - i ? c - j : i1 - i;
-        for (int64_t e = 0; e < n; e++)
-            k->y[i + e] = k->bias[j + e];
+        k_place(r.voxel, k->out, &item, at);
+        k_get_row(sum, k->bias, 0, r.first, r.width);
         for (int s = 0; s < k->each; s++) {
             int64_t block = k_number(item, blocks, at[0] + s / 4, at[1] + s / 2 % 2, at[2] + s % 2);
-            const float *from = k->parts + (block * k->each + s) * c + j;
-            for (int64_t e = 0; e < n; e++)
-                k->y[i + e] += from[e];
+            k_get_row(part, k->parts, 0, (block * k->each + s) * c + r.first, r.width);
+            EACH_CHANNEL(j, r.width) sum[j] += part[j];
         }
+        k_put_row(k->y, 0, r.voxel * c + r.first, sum, r.width);
+        i = r.next;
     }
 }
 
@@ -269,14 +273,18 @@ struct k_spread {
 KERNEL void k_spread_range(const struct k_spread *k, int64_t i0, int64_t i1)
 {
     const int blocks[3] = {k->out[0] + 1, k->out[1] + 1, k->out[2] + 1}, c = k->c;
-    for (int64_t i = i0, n; i < i1; i += n) {
-        int at[3], j, s;
-        int64_t item, place = k_divide(k_divide(i, c, &j), k->each, &s);
-        k_place(place, blocks, &item, at);
+    float v[K_ROW];
+    for (int64_t i = i0; i < i1;) {
+        struct k_row r = k_row_at(i, i1, c); /* a part is a voxel of its own here */
+        int at[3], s;
+        int64_t item;
+        k_place(k_divide(r.voxel, k->each, &s), blocks, &item, at);
         const int64_t from = k_number(item, k->out, at[0] - s / 4, at[1] - s / 2 % 2, at[2] - s % 2);
-        n = c - j < i1 - i ? c - j : i1 - i;
-        for (int64_t e = 0; e < n; e++)
-            k_put(k->dparts, k->bf16, i + e, from < 0 ? 0.0f : k->dy[from * c + j + e]);
+        EACH_CHANNEL(j, r.width) v[j] = 0;
+        if (from >= 0)
+            k_get_row(v, k->dy, 0, from * c + r.first, r.width);
+        k_put_row(k->dparts, k->bf16, r.voxel * c + r.first, v, r.width);
+        i = r.next;
     }
 }
 

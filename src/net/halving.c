@@ -123,6 +123,13 @@ static struct k_frame frame_of(const struct halving *h, const struct leaky_in *i
     return f;
 }
 
+/* Indices of KERNEL_frame for n items. */
+static int64_t frame_runs(const struct halving *h, int n)
+{
+    struct tensor framed = tensor_items(&h->framed, 0, n);
+    return k_runs(tensor_count(&framed) / h->s.c_in, h->s.c_in);
+}
+
 void halving_forward(struct halving *h, const struct leaky_in *in, const float *bias,
                      const struct tensor *y, float *work)
 {
@@ -132,10 +139,10 @@ void halving_forward(struct halving *h, const struct leaky_in *in, const float *
         struct tensor parts = parts_of(h, n, VALUE_F32, work), to = tensor_items(y, first, n);
         struct tensor framed = tensor_items(&h->framed, first, n);
         struct conv_in x = {.count = 1, .from = {{.y = framed}}};
-        h->dev->ops->map(h->dev, KERNEL_frame, &frame, tensor_count(&framed));
+        h->dev->ops->map(h->dev, KERNEL_frame, &frame, frame_runs(h, n));
         h->dev->ops->conv_forward(h->conv, &x, NULL, &parts, NULL);
-        RUN(h->dev, join, tensor_count(&to), .parts = work, .bias = bias, .y = to.data, .each = h->parts,
-            .c = h->s.c_out, .out = {h->out[0], h->out[1], h->out[2]});
+        RUN(h->dev, join, k_runs(tensor_voxels(&to), to.c), .parts = work, .bias = bias, .y = to.data,
+            .each = h->parts, .c = h->s.c_out, .out = {h->out[0], h->out[1], h->out[2]});
     }
 }
 
@@ -149,9 +156,9 @@ static void backward_some(struct halving *h, const struct leaky_in *in, const st
     struct conv_grad g = {.g = parts_of(h, n, h->type, work)};
     struct conv_in x = {.count = 1, .from = {{.y = framed}}};
     dframed.data = to->dx.data ? work + parts_floats(h, h->each) : NULL;
-    RUN(h->dev, spread, tensor_count(&g.g), .dy = tensor_items(dy, first, n).data, .dparts = work,
-        .bf16 = h->type == VALUE_BF16, .out = {h->out[0], h->out[1], h->out[2]}, .each = h->parts,
-        .c = h->s.c_out);
+    RUN(h->dev, spread, k_runs(tensor_voxels(&g.g) * h->parts, h->s.c_out),
+        .dy = tensor_items(dy, first, n).data, .dparts = work, .bf16 = h->type == VALUE_BF16,
+        .out = {h->out[0], h->out[1], h->out[2]}, .each = h->parts, .c = h->s.c_out);
     h->dev->ops->conv_backward(h->conv, &g, &x, &dframed, first > 0 ? CONV_ADD_WEIGHT : 0,
                                to->dweight ? h->dweight : NULL, to->dweight ? h->dbias : NULL, NULL);
     if (!to->dx.data)
@@ -159,7 +166,7 @@ static void backward_some(struct halving *h, const struct leaky_in *in, const st
     struct tensor dx = tensor_items(&to->dx, first, n);
     struct k_frame_grad leave = {.of = frame_of(h, in, first), .dx = dx.data};
     leave.of.framed = dframed.data;
-    h->dev->ops->map(h->dev, KERNEL_frame_grad, &leave, tensor_count(&dx));
+    h->dev->ops->map(h->dev, KERNEL_frame_grad, &leave, k_runs(tensor_voxels(&dx), dx.c));
 }
 
 void halving_backward(struct halving *h, const struct leaky_in *in, const struct tensor *dy,

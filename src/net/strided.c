@@ -335,7 +335,7 @@ static void unfold(struct strided *s, int i, int item, const struct slab *b)
 {
     struct leaky_in in = input_of(s, i);
     const struct k_window *at = &s->stride[i].at;
-    RUN(s->dev, unfold, tensor_count(&b->rows), .at = *at, .x = item_of(&in.x, item),
+    RUN(s->dev, unfold, k_runs(tensor_count(&b->rows) / at->c, at->c), .at = *at, .x = item_of(&in.x, item),
         .more = item_of(&in.more, item), .factor = in.factor ? in.factor + item * at->c : NULL,
         .slope = in.slope, .first = b->first, .rows = s->rows);
 }
@@ -479,8 +479,8 @@ static void backward_layer(struct strided *s, int i, int what, const struct tens
             drows.data = to.data ? s->drows : NULL;
             backward_product(s, t, what, &b.rows, &b.y, &g, &drows);
             if (to.data)
-                RUN(s->dev, unfold_grad, elements, .at = t->at, .rows = s->drows, .plane = k * t->planes,
-                    .planes = t->planes, .dx = to.data);
+                RUN(s->dev, unfold_grad, k_runs(elements / t->at.c, t->at.c), .at = t->at,
+                    .rows = s->drows, .plane = k * t->planes, .planes = t->planes, .dx = to.data);
         }
         struct leaky_in in = input_of(s, i);
         if (to.data && i > 0)
