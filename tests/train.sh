@@ -49,6 +49,11 @@ cp -r run other
 expect 0 'done other' "$falx" train set -o other $tiny --resume --weight-decay 0.01 --override weight-decay
 expect 0 'starting over' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
 same anew/model.safetensors first
+cp -r run lost && rm lost/*.safetensors # what it took counts no longer
+python3 -c "import sqlite3
+with sqlite3.connect('lost/metrics.sqlite') as db: db.execute(\"update facts set value = '1e6' where key = 'seconds'\")"
+expect 0 'no checkpoint: starting from the beginning' "$falx" train set -o lost --filters 2 --patch 16 --steps 4 --resume
+"$falx" report lost -o lost.html --json | grep -Eq '"seconds": [0-9]{1,3}\.' || wrong 'seconds of steps that were lost count'
 
 cp -r run stale && rm stale/run.json # its numbers are those of nobody
 expect 0 'done stale' "$falx" train set -o stale $tiny --method supervised --steps 2

@@ -50,11 +50,11 @@ static int at_anchor(const struct trainer *t)
     return t->step % every == 0 || t->step == t->steps;
 }
 
-static void tell_resumed(const struct trainer *t)
+static void tell_resumed(const struct trainer *t, int phase, int64_t step)
 {
     const struct train_listener *l = &t->own->o->listen;
     if (l->resumed)
-        l->resumed(l->arg, t->phase, t->step);
+        l->resumed(l->arg, phase, step);
 }
 
 static int stop_asked(const struct trainer *t)
@@ -132,7 +132,7 @@ static int rollback(struct trainer *t, const struct error *why, struct error *e)
     trainer_set_step(t, at.step);
     own->saved_draw = (int64_t)t->draw;
     sampler_seek(own->sampler, (uint64_t)t->step);
-    tell_resumed(t);
+    tell_resumed(t, t->phase, t->step);
     result = 0;
 out:
     st_free(&f);
@@ -248,7 +248,7 @@ static int begin_phase(struct trainer *t, struct st_file *f, struct error *e)
         return -1;
     st_free(f);
     t->own->saved_draw = (int64_t)t->draw;
-    tell_resumed(t);
+    tell_resumed(t, t->phase, t->step);
     return 0;
 }
 
@@ -327,6 +327,7 @@ static int find_start(struct trainer *t, struct st_file *f, struct error *e)
     if (found == 0) {
         report_line(o->report, REPORT_NOTE, o->run, NULL,
                     "no checkpoint: starting from the beginning");
+        tell_resumed(t, 0, 0);
         return forget_old(o->run, e);
     }
     if (checkpoint_same(f, &own->facts, o->override, e) < 0 ||
