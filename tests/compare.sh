@@ -122,6 +122,17 @@ damaged ', expected "phantom_' 's/"name": "phantom_/&x/'
 
 # ---- held-out cases of other kinds ------------------------------------------------------------------------------------
 printf '# held out\n phantom_0003\nphantom_0004.nii.gz\n' >held.list
+# what a spec says needlessly makes no run of its own, however it is asked for
+"$falx" compare set -o needless $tiny --methods mt:lr=0.01:unlabeled=1,supervised --labels 2 --reference supervised --quiet ||
+    fail 'a spec with a default'
+"$falx" compare set -o shared $tiny --methods mt,mt:lr=0.01,mt:lr=0.02:batch=2 --labels 2 --reference mt --merge needless \
+    >out 2>err || fail 'specs that mean the same'
+[ "$(ls needless/runs shared/runs | tr '\n' ' ')" = \
+    'needless/runs: mt-L2-s1337 supervised-L2-s1337  shared/runs: mt-L2-s1337 mt_lr=0.02-L2-s1337 ' ] ||
+    fail "runs $(ls needless/runs shared/runs)"
+grep -q '1 of 2 runs to do' err || fail "taken over: $(cat err)"
+[ "$(grep -c '^methods,mt' shared/results.csv)" = 3 ] || fail 'lines of specs that mean the same'
+
 "$falx" compare set -o listed $tiny --methods supervised --labels 1,all --test held.list --quiet || fail '--test LIST'
 grep -q '^| supervised | 1/0 ' listed/results.md && grep -q '^| supervised | 2/0 ' listed/results.md || fail 'labels'
 [ "$(cut -d, -f5 listed/cases.csv | sort -u | tr '\n' ' ')" = 'case phantom_0003 phantom_0004 ' ] || fail 'cases'

@@ -44,7 +44,6 @@ struct plan_cell {           /* one run */
     char **words;            /* what `falx train` is told, from argv[1] on */
     int n_words;
     int64_t steps;           /* of its training */
-    uint64_t hash;           /* of what it is told: specs that mean the same have one run */
 };
 
 struct plan_line {

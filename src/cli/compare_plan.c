@@ -2,7 +2,8 @@
  *
  * A variant is written as a spec, NAME[:KEY=VALUE]...: a method or a preset with options of `falx train`
  * behind it; "unlabeled" is the share of unlabelled cases to use. --methods is a list of specs, and so is
- * every ablation. A cell is a spec, a view and a seed; tables that need the same cell share its run.
+ * every ablation. A cell is a spec, a view and a seed; tables that need the same cell share its run, also if
+ * they say it with more words.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -244,7 +245,18 @@ static void cell_free(struct plan_cell *k)
     mem_free(k->result);
 }
 
-/* Of all that its training is told, but for its folder and the name of a preset, which stands for values. */
+static int make_cell(struct plan_cell *cell, const struct plan *p, const char *spec, int view, int64_t seed,
+                     struct error *e)
+{
+    *cell = (struct plan_cell){.view = view, .seed = seed};
+    cell->spec = mem_string(e, spec);
+    cell->name = cell_name(spec, &p->views[view], seed, e);
+    cell->run = cell->name ? mem_format(e, "%s/runs/%s", p->c->output, cell->name) : NULL;
+    cell->result = cell->run ? path_join(e, cell->run, "result.json") : NULL;
+    return cell->spec && cell->result ? fill_cell(cell, p, e) : -1;
+}
+
+/* Of all that a training is told, but for its folder and the name of a preset, which stands for values. */
 static int hash_cell(uint64_t *out, const struct plan_cell *cell, struct error *e)
 {
     struct config train;
@@ -264,35 +276,56 @@ static int hash_cell(uint64_t *out, const struct plan_cell *cell, struct error *
     return 0;
 }
 
-/* The cell of a spec, made if there is none; specs that mean the same, such as one with an option that is the
- * default, have one run. */
+/* What a spec means for this view: its training, and the share of unlabelled cases. */
+static int spec_meaning(uint64_t *out, const struct plan *p, const char *spec, int view, struct error *e)
+{
+    struct plan_cell cell = {0};
+    double share = 0;
+    int result = make_cell(&cell, p, spec, view, 0, e) < 0 || hash_cell(out, &cell, e) < 0 ||
+                 add_spec(NULL, &share, spec, e) < 0 ? -1 : 0;
+    *out = result == 0 ? hash_bytes(&share, sizeof share, *out) : 0;
+    cell_free(&cell);
+    return result;
+}
+
+/* Takes out of a spec what changes nothing, such as an option with its default: how a run is asked for makes
+ * no difference to its name. */
+static int shorten_spec(char *spec, const struct plan *p, int view, struct error *e)
+{
+    char without[200];
+    uint64_t whole, rest;
+    if (spec_meaning(&whole, p, spec, view, e) < 0)
+        return -1;
+    for (size_t at = strcspn(spec, ":"); spec[at];) {
+        size_t next = at + 1 + strcspn(spec + at + 1, ":");
+        snprintf(without, sizeof without, "%.*s%s", (int)at, spec, spec + next);
+        if (spec_meaning(&rest, p, without, view, e) < 0)
+            return -1;
+        if (rest == whole)
+            memmove(spec + at, spec + next, strlen(spec + next) + 1);
+        else
+            at = next;
+    }
+    return 0;
+}
+
+/* The cell of a spec, made if there is none. */
 static int find_cell(int *out, struct plan *p, const char *spec, int view, int64_t seed, struct error *e)
 {
+    char name[200];
+    snprintf(name, sizeof name, "%s", spec);
+    if (shorten_spec(name, p, view, e) < 0)
+        return -1;
     for (*out = 0; *out < p->n_cells; (*out)++) {
         const struct plan_cell *k = &p->cells[*out];
-        if (k->view == view && k->seed == seed && strcmp(k->spec, spec) == 0)
+        if (k->view == view && k->seed == seed && strcmp(k->spec, name) == 0)
             return 0;
     }
     struct plan_cell *more = mem_resize(e, p->cells, (size_t)p->n_cells + 1, sizeof *more);
     if (!more)
         return -1;
     p->cells = more;
-    struct plan_cell *cell = &more[p->n_cells++];
-    *cell = (struct plan_cell){.view = view, .seed = seed};
-    cell->spec = mem_string(e, spec);
-    cell->name = cell_name(spec, &p->views[view], seed, e);
-    cell->run = cell->name ? mem_format(e, "%s/runs/%s", p->c->output, cell->name) : NULL;
-    cell->result = cell->run ? path_join(e, cell->run, "result.json") : NULL;
-    if (!cell->spec || !cell->result || fill_cell(cell, p, e) < 0 || hash_cell(&cell->hash, cell, e) < 0)
-        return -1;
-    *out = 0;
-    while (p->cells[*out].hash != cell->hash || p->cells[*out].view != view)
-        (*out)++;
-    if (&p->cells[*out] != cell) {
-        cell_free(cell);
-        p->n_cells--;
-    }
-    return 0;
+    return make_cell(&more[p->n_cells++], p, name, view, seed, e);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------- */
