@@ -334,6 +334,9 @@ static void check_halving(int c, int bf16)
     upload(&w);
     MAP(halve_weight, "folded", weights, (k.from = F(w), k.to = F(folded), k.c_in = c, k.c_out = OUT,
         k.folded = 1), difference(&folded));
+    upload(&folded);
+    MAP(halve_weight, "folded, back", weights, (k.from = F(folded), k.to = F(w), k.c_in = c, k.c_out = OUT,
+        k.folded = k.back = k.fresh = 1), difference(&w));
     drop(&folded);
     struct both *all[] = {&x, &more, &f, &dx, &frame, &out, &part, &spread, &bias, &w, &halved};
     for (int i = 0; i < 11; i++)
@@ -713,7 +716,7 @@ int main(int argc, char **argv)
     check_sides();
     check_branches(2, 2), check_branches(2, 4), check_branches(3, 3), check_branches(14, 3);
     for (int how = K_NEAREST; how <= K_CENTRED; how++)
-        check_resize(how, 40, 1), check_resize(how, 2, 3);
+        check_resize(how, 40, 1), check_resize(how, 20, 2), check_resize(how, 2, 3);
     check_shake(16, 0), check_shake(40, 1);
     check_strided(1, 4, 2, 1), check_strided(24, 4, 2, 1);
     check_strided(3, 3, 2, 1), check_strided(5, 2, 3, 0);

@@ -74,8 +74,8 @@ static void tell_resumed(void *arg, int phase_number, int64_t step)
 {
     struct telling *t = arg;
     const char *override = t->config->override;
-    if (phase_number == 0 && step == 0)
-        t->earlier = 0.0; /* nothing that was done is left */
+    if (phase_number < 0)
+        t->earlier = 0.0;
     if (t->runs && runs_forget_after(t->runs, phase_number, step, &t->error) < 0)
         store_failed(t);
     if (t->runs && override && runs_set_fact(t->runs, "override", override, &t->error) < 0)

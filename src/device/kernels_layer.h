@@ -1,7 +1,8 @@
 /* kernels_layer.h - the layers of a network that are no convolution. Part of kernels.h; see there for the
  * form of a body.
  *
- * Values between layers are float32 or bf16 (device.h), so bodies read and write through k_get and k_put.
+ * Values between layers are float32 or bf16 (device.h), so bodies read and write through k_get_row and
+ * k_put_row.
  * They are read like a convolution reads its input: act(scale(n,c) y + shift(n,c)), see conv.h.
  *
  * An index is a run of channels of one voxel (kernels_rows.h), if nothing else is said.

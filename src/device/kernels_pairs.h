@@ -5,7 +5,7 @@
  *     s(i, j) = u(i) v(j) / tau,   u, v rows of unit length, so that no exponential needs a shift
  *     loss    = mean over i of ln sum_j exp s(i, j) - s(i, i)
  *
- * There are a few hundred rows of a hundred numbers, so few that a GPU needs an index for every pair of them:
+ * There are some hundred rows of a hundred numbers, so few that a GPU needs an index for every pair:
  *
  *     unit -> like: all s(i, j) -> anchor: a row's loss -> share: slopes -> pull: what they draw at -> leave
  */

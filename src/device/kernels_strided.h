@@ -24,12 +24,7 @@ KERNEL float k_leaky(float x, float slope)
     return x > 0 ? x : slope * x;
 }
 
-/* Element i of x + more, or 0 for i < 0; more may be NULL, and so may factor: 1. */
-KERNEL float k_sum_at(const float *x, const float *more, int64_t i)
-{
-    return i < 0 ? 0.0f : x[i] + (more ? more[i] : 0.0f);
-}
-
+/* NULL: 1. */
 KERNEL float k_factor_at(const float *factor, int64_t i)
 {
     return factor ? factor[i] : 1.0f;
@@ -49,19 +44,25 @@ struct k_unfold {
     int64_t first;                      /* position of the first row */
     float *rows;                        /* (positions, taps, c) */
 };
-/* act(x + more) * factor of n channels of a voxel, from element `from` on; 0 for from < 0. */
+/* x + more, n channels of a voxel from element `from` on; more may be NULL. */
+KERNEL void k_sum_row(float *v, const float *x, const float *more, int64_t from, int n)
+{
+    float with[K_ROW];
+    k_get_row(v, x, 0, from, n);
+    if (!more)
+        return;
+    k_get_row(with, more, 0, from, n);
+    EACH_CHANNEL(j, n) v[j] += with[j];
+}
+
+/* act(x + more) * factor of them; 0 for from < 0. */
 KERNEL void k_leaky_row(float *v, const float *x, const float *more, const float *factor, float slope,
                         int64_t from, int n)
 {
-    float with[K_ROW];
     EACH_CHANNEL(j, n) v[j] = 0;
     if (from < 0)
         return;
-    k_get_row(v, x, 0, from, n);
-    if (more) {
-        k_get_row(with, more, 0, from, n);
-        EACH_CHANNEL(j, n) v[j] += with[j];
-    }
+    k_sum_row(v, x, more, from, n);
     EACH_CHANNEL(j, n) v[j] = k_leaky(v[j], slope) * k_factor_at(factor, j);
 }
 
@@ -146,7 +147,7 @@ struct k_leaky_grad {
 KERNEL void k_leaky_grad_range(const struct k_leaky_grad *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        float x = k_sum_at(k->x, k->more, i);
+        float x = k->x[i] + (k->more ? k->more[i] : 0.0f);
         k->g[i] *= k_leaky_slope(x, k->slope, k_factor_at(k->factor, i % k->c));
     }
 }
@@ -216,7 +217,7 @@ KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t
 {
     const struct k_frame *k = &g->of;
     const int c = k->c;
-    float d[K_ROW], x[K_ROW], with[K_ROW];
+    float d[K_ROW], x[K_ROW];
     for (int64_t i = i0; i < i1;) {
         struct k_row r = k_row_at(i, i1, c);
         int at[3];
@@ -225,11 +226,7 @@ KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t
         const int64_t from = k_framed_number(k, item, at[0] + 1, at[1] + 1, at[2] + 1);
         const float *factor = k->factor ? k->factor + item * c + r.first : NULL;
         k_get_row(d, k->framed, k->bf16, from * c + r.first, r.width);
-        k_get_row(x, k->x, 0, to, r.width);
-        if (k->more) {
-            k_get_row(with, k->more, 0, to, r.width);
-            EACH_CHANNEL(j, r.width) x[j] += with[j];
-        }
+        k_sum_row(x, k->x, k->more, to, r.width);
         EACH_CHANNEL(j, r.width) d[j] *= k_leaky_slope(x[j], k->slope, k_factor_at(factor, j));
         k_put_row(g->dx, 0, to, d, r.width);
         i = r.next;

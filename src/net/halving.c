@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { FOLD_CHANNELS = 4 };    /* of x, at most, to be folded */
+/* Of x, at most, to be folded: 216 products for 64, but c_out numbers instead of 8 c_out pass between. */
+enum { FOLD_CHANNELS = 4 };
 
 struct halving {
     struct device *dev;
@@ -37,12 +38,12 @@ int64_t halving_floats(const struct halving *h)
     return parts_floats(h, h->each) + tensor_count(&framed); /* backward's; forward has no second one */
 }
 
-/* Numbers of the kernel, and of the convolution's. */
 static int64_t weight_count(const struct halving *h)
 {
     return (int64_t)64 * h->s.c_in * h->s.c_out;
 }
 
+/* Of the convolution's. */
 static size_t made_bytes(const struct halving *h)
 {
     return (size_t)(h->folded ? 27 * 8 : 64) * (size_t)h->s.c_in * (size_t)h->s.c_out * sizeof(float);
@@ -59,7 +60,7 @@ static void allocate(struct halving *h)
                             .out = VALUE_F32, .training = 1, .input_grad = 1};
     h->framed = (struct tensor){.type = h->type, .n = h->s.n, .d = of.d, .h = of.h, .w = of.w, .c = of.c_in};
     h->framed.data = ops->alloc(h->dev, (size_t)tensor_count(&h->framed) * value_bytes(h->type));
-    h->weight = ops->alloc(h->dev, made_bytes(h));
+    h->weight = ops->alloc(h->dev, made_bytes(h)); /* zeroed: places of a CONV_3 stay so */
     h->dweight = ops->alloc(h->dev, made_bytes(h));
     h->dbias = ops->alloc(h->dev, (size_t)(h->parts * h->s.c_out) * sizeof(float));
     h->conv = ops->conv_new(h->dev, &of);
@@ -80,10 +81,8 @@ int halving_new(struct halving **out, struct device *dev, const struct halving_s
     while (h->each > 1 && (s->n % h->each || parts_floats(h, h->each) > s->most))
         h->each--;
     allocate(h);
-    if (device_check(dev, e) == 0) {
-        dev->ops->zero(dev, h->weight, made_bytes(h)); /* places of a CONV_3 that stay 0 */
+    if (device_check(dev, e) == 0)
         return 0;
-    }
     halving_free(h);
     *out = NULL;
     return -1;

@@ -29,9 +29,14 @@ size_t shake_bytes(const struct net *n, int layer)
     return n->graph.layers[layer].by == NET_PEAKS ? (size_t)kept_floats(y.n, item) * sizeof(float) : 0;
 }
 
+static struct k_view view_of(const struct conv_source *in)
+{
+    return (struct k_view){in->y.data, in->y.type == VALUE_BF16, in->scale, in->shift, in->relu};
+}
+
 static struct k_view item_view(const struct conv_source *in, int item, int64_t elements)
 {
-    struct k_view a = {in->y.data, in->y.type == VALUE_BF16, in->scale, in->shift, in->relu};
+    struct k_view a = view_of(in);
     a.y = (const char *)a.y + (size_t)(item * elements) * value_bytes(in->y.type);
     if (a.scale) {
         a.scale += item * in->y.c;
@@ -90,7 +95,7 @@ static void drop_peaks(struct net *n, int layer, const struct k_view *a, const s
 void shake_forward(struct net *n, int layer, const struct conv_source *in)
 {
     struct tensor y = net_layer_tensor(n, layer);
-    struct k_view all = item_view(in, 0, 0);
+    struct k_view all = view_of(in);
     if (drops_peaks(n, layer)) {
         find_peaks(n, layer, &all, &y);
         drop_peaks(n, layer, &all, &y, 0);
@@ -105,7 +110,7 @@ void shake_forward(struct net *n, int layer, const struct conv_source *in)
 void shake_backward(struct net *n, int layer, const struct tensor *g, const struct tensor *dx, int add)
 {
     struct conv_source plain = {.y = *g};
-    struct k_view all = item_view(&plain, 0, 0);
+    struct k_view all = view_of(&plain);
     if (dx->data && drops_peaks(n, layer)) {
         drop_peaks(n, layer, &all, dx, add);
         return;

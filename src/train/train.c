@@ -327,7 +327,7 @@ static int find_start(struct trainer *t, struct st_file *f, struct error *e)
     if (found == 0) {
         report_line(o->report, REPORT_NOTE, o->run, NULL,
                     "no checkpoint: starting from the beginning");
-        tell_resumed(t, 0, 0);
+        tell_resumed(t, -1, 0);
         return forget_old(o->run, e);
     }
     if (checkpoint_same(f, &own->facts, o->override, e) < 0 ||

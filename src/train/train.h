@@ -31,7 +31,7 @@ struct train_step {          /* handed to the listener after every step */
 struct train_listener {      /* all members may be NULL */
     void *arg;
     /* On resume and after a rollback: so many steps of that phase are done; what was noted of
-     * later ones is void, they come again. */
+     * later ones is void, they come again. Phase -1: there was nothing to resume. */
     void (*resumed)(void *arg, int phase_number, int64_t step);
     void (*step)(void *arg, const struct train_step *s);
     void (*validated)(void *arg, const struct train_step *s, const struct validation *v);
