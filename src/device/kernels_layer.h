@@ -224,15 +224,24 @@ struct k_shake {
     uint32_t stream;
 };
 
+#ifdef __CUDA_ARCH__
+union k_four {
+    uint2 v[2];
+    float f[4];
+    uint16_t half[4];
+};
+#endif
+
 /* Elements 4i .. 4i+3, from a multiple of 8 bytes on: one or two vectors on a GPU. */
 KERNEL void k_get_four(float *x, const void *from, int bf16, int64_t i)
 {
 #ifdef __CUDA_ARCH__
     const uint2 *at = (const uint2 *)from + (bf16 ? i : 2 * i);
-    uint2 v[2] = {at[0], {0, 0}};
+    union k_four four;
+    four.v[0] = at[0];
     if (!bf16)
-        v[1] = at[1];
-    EACH_CHANNEL(j, 4) x[j] = k_get(v, bf16, j);
+        four.v[1] = at[1];
+    EACH_CHANNEL(j, 4) x[j] = bf16 ? k_get(four.half, 1, j) : four.f[j];
 #else
     k_get_row(x, from, bf16, 4 * i, 4);
 #endif
@@ -241,11 +250,12 @@ KERNEL void k_get_four(float *x, const void *from, int bf16, int64_t i)
 KERNEL void k_put_four(void *to, int bf16, int64_t i, const float *x)
 {
 #ifdef __CUDA_ARCH__
-    uint2 v[2], *at = (uint2 *)to + (bf16 ? i : 2 * i);
-    EACH_CHANNEL(j, 4) k_put(v, bf16, j, x[j]);
-    at[0] = v[0];
+    union k_four four;
+    uint2 *at = (uint2 *)to + (bf16 ? i : 2 * i);
+    EACH_CHANNEL(j, 4) k_put(bf16 ? (void *)four.half : four.f, bf16, j, x[j]);
+    at[0] = four.v[0];
     if (!bf16)
-        at[1] = v[1];
+        at[1] = four.v[1];
 #else
     k_put_row(to, bf16, 4 * i, x, 4);
 #endif

@@ -78,16 +78,26 @@ KERNEL struct k_row k_row_at(int64_t i, int64_t i1, int c)
     return r;
 }
 
+#ifdef __CUDA_ARCH__
+/* A full run as vectors, of which a bf16 one needs the first. */
+union k_run {
+    uint4 v[2];
+    float f[K_RUN];
+    uint16_t half[K_RUN];
+};
+#endif
+
 /* Elements i .. i + n - 1, as vectors: on a GPU a full run that lies at a multiple of 16 bytes. */
 KERNEL void k_get_row(float *x, const void *from, int bf16, int64_t i, int n)
 {
 #ifdef __CUDA_ARCH__
     const uint4 *at = (const uint4 *)((const char *)from + i * (bf16 ? 2 : 4));
     if (n == K_RUN && (uintptr_t)at % sizeof *at == 0) {
-        uint4 v[2] = {at[0], {0, 0, 0, 0}};
+        union k_run run;
+        run.v[0] = at[0];
         if (!bf16)
-            v[1] = at[1];
-        EACH_CHANNEL(j, K_RUN) x[j] = k_get(v, bf16, j);
+            run.v[1] = at[1];
+        EACH_CHANNEL(j, K_RUN) x[j] = bf16 ? k_get(run.half, 1, j) : run.f[j];
         return;
     }
 #endif
@@ -103,11 +113,11 @@ KERNEL void k_put_row(void *to, int bf16, int64_t i, const float *x, int n)
 #ifdef __CUDA_ARCH__
     uint4 *at = (uint4 *)((char *)to + i * (bf16 ? 2 : 4));
     if (n == K_RUN && (uintptr_t)at % sizeof *at == 0) {
-        uint4 v[2];
-        EACH_CHANNEL(j, K_RUN) k_put(v, bf16, j, x[j]);
-        at[0] = v[0];
+        union k_run run;
+        EACH_CHANNEL(j, K_RUN) k_put(bf16 ? (void *)run.half : run.f, bf16, j, x[j]);
+        at[0] = run.v[0];
         if (!bf16)
-            at[1] = v[1];
+            at[1] = run.v[1];
         return;
     }
 #endif
