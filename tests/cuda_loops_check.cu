@@ -355,8 +355,8 @@ static void check_pairs(int rows, int dims)
     MAP(pair_unit, more, rows, (k.x = F(x), k.unit = F(u), k.turned = F(v), k.length = F(length),
         k.count = rows, k.dims = dims), larger(difference(&u), larger(difference(&v), difference(&length))));
     upload(&u), upload(&v), upload(&length);
-    MAP(pair_like, more, pairs, (k.unit = F(u), k.turned = F(v), k.like = F(s), k.count = rows, k.dims = dims,
-        k.scale = 2.0f), difference(&s));
+    MAP(pair_product, more, pairs, (k.left = F(u), k.right = F(v), k.product = F(s), k.inner = dims,
+        k.columns = rows, k.scale = 2.0f), difference(&s));
     for (int columns = 0; columns < 2; columns++) {
         upload(&s);
         MAP(pair_anchor, more, rows, (k.like = F(s), k.log_sum = F(sum), k.loss = F(loss), k.count = rows,
@@ -366,8 +366,8 @@ static void check_pairs(int rows, int dims)
             k.of_columns = columns), difference(&s));
     }
     upload(&s);
-    MAP(pair_pull, more, count, (k.slope = F(s), k.other = F(u), k.pull = F(pull), k.count = rows,
-        k.dims = dims), difference(&pull));
+    MAP(pair_product, more, count, (k.left = F(s), k.right = F(u), k.product = F(pull), k.inner = rows,
+        k.columns = dims, k.scale = 1.0f), difference(&pull));
     upload(&pull);
     MAP(pair_leave, more, rows, (k.pull = F(pull), k.unit = F(u), k.length = F(length), k.dx = F(dx),
         k.dims = dims, k.weight = 0.3f), difference(&dx));

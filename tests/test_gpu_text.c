@@ -105,15 +105,15 @@ static void check_pairs(int c, int bf16, int skew)
     int64_t like = take(PAIRS, skew), length = take(ROWS, 0), a = take(ROWS, 0), b = take(ROWS, 0);
     SAME(pair_unit, ROWS, k.x = F(x), k.unit = F(unit), k.turned = F(turned), k.length = F(length),
          k.count = ROWS, k.dims = c);
-    SAME(pair_like, PAIRS, k.unit = F(unit), k.turned = F(turned), k.like = F(like), k.count = ROWS,
-         k.dims = c, k.scale = 2);
+    SAME(pair_product, PAIRS, k.left = F(unit), k.right = F(turned), k.product = F(like), k.inner = c,
+         k.columns = ROWS, k.scale = 2);
     for (int columns = 0; columns < 2; columns++) {
         SAME(pair_anchor, ROWS, k.like = F(like), k.log_sum = F(a), k.loss = F(b), k.count = ROWS,
              k.of_columns = columns);
         SAME(pair_share, PAIRS, k.like = F(like), k.log_sum = F(a), k.count = ROWS, k.of_columns = columns);
     }
-    SAME(pair_pull, ROWS * c, k.slope = F(like), k.other = F(unit), k.pull = F(x), k.count = ROWS,
-         k.dims = c);
+    SAME(pair_product, ROWS * c, k.left = F(like), k.right = F(unit), k.product = F(x), k.inner = ROWS,
+         k.columns = c, k.scale = 1);
     SAME(pair_leave, ROWS, k.pull = F(x), k.unit = F(unit), k.length = F(length), k.dx = F(turned),
          k.dims = c, k.weight = 0.3f);
     SAME(relate, ROWS, k.like = F(like), k.kind = bytes, k.z = F(a), k.rest = F(b), k.loss = F(length),

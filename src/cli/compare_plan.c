@@ -293,10 +293,11 @@ static int spec_meaning(uint64_t *out, const struct plan *p, const char *spec, i
 static int shorten_spec(char *spec, const struct plan *p, int view, struct error *e)
 {
     char without[200];
-    uint64_t whole, rest;
-    if (spec_meaning(&whole, p, spec, view, e) < 0)
+    uint64_t whole = 0, rest;
+    size_t at = strcspn(spec, ":");
+    if (spec[at] && spec_meaning(&whole, p, spec, view, e) < 0)
         return -1;
-    for (size_t at = strcspn(spec, ":"); spec[at];) {
+    while (spec[at]) {
         size_t next = at + 1 + strcspn(spec + at + 1, ":");
         snprintf(without, sizeof without, "%.*s%s", (int)at, spec, spec + next);
         if (spec_meaning(&rest, p, without, view, e) < 0)
@@ -309,23 +310,19 @@ static int shorten_spec(char *spec, const struct plan *p, int view, struct error
     return 0;
 }
 
-/* The cell of a spec, made if there is none. */
+/* The cell of a spec that is as short as can be, made if there is none. */
 static int find_cell(int *out, struct plan *p, const char *spec, int view, int64_t seed, struct error *e)
 {
-    char name[200];
-    snprintf(name, sizeof name, "%s", spec);
-    if (shorten_spec(name, p, view, e) < 0)
-        return -1;
     for (*out = 0; *out < p->n_cells; (*out)++) {
         const struct plan_cell *k = &p->cells[*out];
-        if (k->view == view && k->seed == seed && strcmp(k->spec, name) == 0)
+        if (k->view == view && k->seed == seed && strcmp(k->spec, spec) == 0)
             return 0;
     }
     struct plan_cell *more = mem_resize(e, p->cells, (size_t)p->n_cells + 1, sizeof *more);
     if (!more)
         return -1;
     p->cells = more;
-    return make_cell(&more[p->n_cells++], p, name, view, seed, e);
+    return make_cell(&more[p->n_cells++], p, spec, view, seed, e);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------- */
@@ -350,6 +347,7 @@ int plan_is_supervised(const char *spec)
 static int add_line(struct plan *p, struct plan_table *t, const char *title, const char *spec, int64_t labels,
                     struct error *e)
 {
+    char shortest[200];
     double share;
     int view;
     if (add_spec(NULL, &share, spec, e) < 0 || plan_view_find(&view, p, labels, share, e) < 0)
@@ -367,8 +365,11 @@ static int add_line(struct plan *p, struct plan_table *t, const char *title, con
     l->cells = mem_alloc(e, (size_t)p->n_seeds, sizeof *l->cells);
     if (!l->title || !l->spec || !l->cells)
         return -1;
+    snprintf(shortest, sizeof shortest, "%s", spec);
+    if (shorten_spec(shortest, p, view, e) < 0)
+        return -1;
     for (int s = 0; s < p->n_seeds; s++)
-        if (find_cell(&l->cells[s], p, spec, view, p->seeds[s], e) < 0)
+        if (find_cell(&l->cells[s], p, shortest, view, p->seeds[s], e) < 0)
             return -1;
     return 0;
 }

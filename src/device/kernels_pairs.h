@@ -7,7 +7,7 @@
  *
  * There are some hundred rows of a hundred numbers, so few that a GPU needs an index for every pair:
  *
- *     unit -> like: all s(i, j) -> anchor: a row's loss -> share: slopes -> pull: what they draw at -> leave
+ *     unit -> product: all s(i, j) -> anchor: a row's loss -> share: slopes -> product: their pull -> leave
  */
 #ifndef FALX_KERNELS_PAIRS_H
 #define FALX_KERNELS_PAIRS_H
@@ -39,37 +39,27 @@ KERNEL void k_pair_unit_range(const struct k_pair_unit *k, int64_t i0, int64_t i
     }
 }
 
-KERNEL int64_t k_fewest(int64_t a, int64_t b, int64_t c)
-{
-    const int64_t least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* n numbers of a row of a product += left (inner) times right (inner, columns). */
-KERNEL void k_times(float *to, const float *left, const float *right, int inner, int64_t columns, int64_t n)
-{
-    const int64_t some = K_LANES == 1 ? 1 : n; /* a GPU knows it beforehand */
-    for (int d = 0; d < inner; d++)
-        for (int64_t e = 0; e < some; e++)
-            to[e] += left[d] * right[d * columns + e];
-}
-
-/* s(i, j) = scale * u(i) v(j). An index is a pair. */
-struct k_pair_like {
-    const float *unit, *turned;         /* u (count, dims), v (dims, count) */
-    float *like;                        /* (count, count) */
-    int count, dims;
-    float scale;                        /* 1 / tau */
+/* product (rows, columns) = scale * left (rows, inner) times right (inner, columns): how alike rows are,
+ * where right is turned, and what slopes draw them at. An index is a number of it. */
+struct k_pair_product {
+    const float *left, *right;
+    float *product;
+    int inner, columns;
+    float scale;
 };
-KERNEL void k_pair_like_range(const struct k_pair_like *k, int64_t i0, int64_t i1)
+KERNEL void k_pair_product_range(const struct k_pair_product *k, int64_t i0, int64_t i1)
 {
-    for (int64_t i = i0, n; i < i1; i += n) { /* n pairs of one row */
+    for (int64_t i = i0, n; i < i1; i += n) { /* n numbers of one row, which is 1 for a GPU */
         float sum[K_LANES] = {0};
-        const int64_t row = i / k->count, column = i % k->count, left = k->count - column;
-        n = k_fewest(left, i1 - i, K_LANES);
-        k_times(sum, k->unit + row * k->dims, k->turned + column, k->dims, k->count, n);
-        for (int64_t e = 0; e < n; e++)
-            k->like[i + e] = k->scale * sum[e];
+        const int64_t row = i / k->columns, column = i % k->columns, left = k->columns - column;
+        n = left < i1 - i ? left : i1 - i;
+        n = n < K_LANES ? n : K_LANES;
+        const int64_t some = K_LANES == 1 ? 1 : n; /* known beforehand */
+        for (int64_t d = 0; d < k->inner; d++)
+            for (int64_t e = 0; e < some; e++)
+                sum[e] += k->left[row * k->inner + d] * k->right[d * k->columns + column + e];
+        for (int64_t e = 0; e < some; e++)
+            k->product[i + e] = k->scale * sum[e];
     }
 }
 
@@ -107,26 +97,7 @@ KERNEL void k_pair_share_range(const struct k_pair_share *k, int64_t i0, int64_t
     }
 }
 
-/* pull(i) = sum over j of slope(i, j) v(j): the gradient by u(i), but for scale. An index is a number of
- * it. */
-struct k_pair_pull {
-    const float *slope, *other;         /* (count, count); v (count, dims) */
-    float *pull;                        /* (count, dims) */
-    int count, dims;
-};
-KERNEL void k_pair_pull_range(const struct k_pair_pull *k, int64_t i0, int64_t i1)
-{
-    for (int64_t i = i0, n; i < i1; i += n) { /* n numbers of one row */
-        float sum[K_LANES] = {0};
-        const int64_t row = i / k->dims, column = i % k->dims, left = k->dims - column;
-        n = k_fewest(left, i1 - i, K_LANES);
-        k_times(sum, k->slope + row * k->count, k->other + column, k->count, k->dims, n);
-        for (int64_t e = 0; e < n; e++)
-            k->pull[i + e] = sum[e];
-    }
-}
-
-/* dx += weight * pull behind the division of x by its length. An index is a row. */
+/* dx += weight * pull, the gradient by u, behind the division of x by its length. An index is a row. */
 struct k_pair_leave {
     const float *pull, *unit, *length;
     float *dx;                          /* (count, dims) */
@@ -219,7 +190,7 @@ KERNEL void r_total_range(const struct r_total *k, int64_t i0, int64_t i1, float
     }
 }
 
-#define KERNELS_PAIRS(X) X(pair_unit) X(pair_like) X(pair_anchor) X(pair_share) X(pair_pull) X(pair_leave) \
+#define KERNELS_PAIRS(X) X(pair_unit) X(pair_product) X(pair_anchor) X(pair_share) X(pair_leave) \
     X(relate) X(relate_share)
 #define REDUCES_PAIRS(X) X(total)
 

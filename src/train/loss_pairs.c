@@ -47,16 +47,16 @@ static void rows_compare(struct rows *r, const float *x, const float *other, dou
         .count = r->count, .dims = r->dims);
     RUN(dev, pair_unit, r->count, .x = x, .unit = r->unit, .length = r->length, .count = r->count,
         .dims = r->dims);
-    RUN(dev, pair_like, rows_pairs(r), .unit = r->unit, .turned = r->turned, .like = r->like,
-        .count = r->count, .dims = r->dims, .scale = (float)(1 / tau));
+    RUN(dev, pair_product, rows_pairs(r), .left = r->unit, .right = r->turned, .product = r->like,
+        .inner = r->dims, .columns = r->count, .scale = (float)(1 / tau));
 }
 
 /* dx += weight * gradient of the mean over anchors, from the slopes in r->like. */
 static void rows_learn(struct rows *r, double tau, double weight, float *dx)
 {
     struct device *dev = r->dev;
-    RUN(dev, pair_pull, (int64_t)r->count * r->dims, .slope = r->like, .other = r->other, .pull = r->pull,
-        .count = r->count, .dims = r->dims);
+    RUN(dev, pair_product, (int64_t)r->count * r->dims, .left = r->like, .right = r->other,
+        .product = r->pull, .inner = r->count, .columns = r->dims, .scale = 1.0f);
     RUN(dev, pair_leave, r->count, .pull = r->pull, .unit = r->unit, .length = r->length, .dx = dx,
         .dims = r->dims, .weight = (float)(weight / tau / r->count));
 }
