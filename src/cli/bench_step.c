@@ -3,6 +3,7 @@
  *
  *     step.aua.64           seconds of a step of stage 1, 2 + 2 patches of 64^3
  *     step.supervised.la    of a plain V-Net, 4 patches of 112x112x80
+ *     step.aua.stage2.la    of stage 2
  *     step.aua.tf32.la      in tf32, on a GPU
  *     step.aua.la.memory    GiB held on the GPU
  *
@@ -62,7 +63,13 @@ static int ball_cases(struct case_store *store, const int patch[3], struct error
     return 0;
 }
 
-static int bench_step(const struct bench_teller *t, const char *method, int tf32,
+static const struct kind {
+    const char *suffix;     /* of the method's name */
+    int tf32, stages;
+} kinds[] = {{"", 0, 1}, {".stage2", 0, 2}, {".tf32", 1, 1}};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static int bench_step(const struct bench_teller *t, const char *method, const struct kind *how,
                       const struct bench_patch *patch, struct error *e)
 {
     struct config c = *t->config;
@@ -71,11 +78,11 @@ static int bench_step(const struct bench_teller *t, const char *method, int tf32
     struct train_result r;
     struct device *dev = NULL;
     char *folder = NULL, kind[32], name[48], memory[64];
-    enum precision precision = tf32 ? PRECISION_TF32 : (enum precision)c.precision;
+    enum precision precision = how->tf32 ? PRECISION_TF32 : (enum precision)c.precision;
     struct device_options o = {.name = c.device, .precision = precision,
                                .threads = (int)c.threads};
     int result = -1;
-    snprintf(kind, sizeof kind, "%s%s", method, tf32 ? ".tf32" : "");
+    snprintf(kind, sizeof kind, "%s%s", method, how->suffix);
     if (!bench_patch_wanted(name, &c, "step", kind, patch))
         return 0;
     if (device_open(&dev, &o, e) < 0 || ball_cases(&store, patch->dims, e) < 0 ||
@@ -84,7 +91,7 @@ static int bench_step(const struct bench_teller *t, const char *method, int tf32
     c.set.method = (char *)(uintptr_t)method;
     c.set.labeled_batch = strcmp(method, "supervised") == 0 ? c.set.batch : c.set.batch / 2;
     c.set.steps = strcmp(dev->ops->name, "cpu") == 0 ? MOST_STEPS / 5 : MOST_STEPS;
-    c.set.stages = 1;
+    c.set.stages = how->stages;
     for (int a = 0; a < 3; a++)
         c.set.patch[a] = patch->dims[a];
     struct train_options to = {.run = folder, .settings = &c.set, .store = &store, .dev = dev,
@@ -116,13 +123,30 @@ static int is_wanted(const struct config *c, const char *method)
     return wanted;
 }
 
+static int has_stage(const struct method *m, int stage)
+{
+    int has = 0;
+    for (int i = 0; m->phases[i].name; i++)
+        has |= stage == 1 || m->phases[i].stage == stage;
+    return has;
+}
+
+static int bench_kinds(const struct bench_teller *t, const struct method *m,
+                       const struct bench_patch *patch, struct error *e)
+{
+    for (int i = 0; i < N_KINDS; i++)
+        if (has_stage(m, kinds[i].stages) && (!kinds[i].tf32 || bench_on_gpu(t->config)) &&
+            bench_step(t, m->name, &kinds[i], patch, e) < 0)
+            return -1;
+    return 0;
+}
+
 int bench_steps(const struct bench_teller *t, struct error *e)
 {
     for (int i = 0; i < BENCH_PATCHES; i++)
-        for (int tf32 = 0; tf32 <= bench_on_gpu(t->config); tf32++)
-            for (int m = 0; methods[m]; m++)
-                if (is_wanted(t->config, methods[m]->name) &&
-                    bench_step(t, methods[m]->name, tf32, &bench_patches[i], e) < 0)
-                    return -1;
+        for (int m = 0; methods[m]; m++)
+            if (is_wanted(t->config, methods[m]->name) &&
+                bench_kinds(t, methods[m], &bench_patches[i], e) < 0)
+                return -1;
     return 0;
 }
