@@ -523,6 +523,9 @@ static void check_prototypes(int classes, int full)
     snprintf(more, sizeof more, "%d classes%s", classes, full ? ", full" : "");
     struct both f = floats(n * 16, -1, 1), df = floats(n * 16, -1, 1), w = floats(n, 0, 1);
     struct both table = floats((int64_t)classes * K_PROTO_ROW, -0.3, 0.3), y = bytes_below(n, classes + 1);
+    struct both count = both_of(sizeof(double));
+    *(double *)count.at[0] = 7000;
+    upload(&count);
     for (int c = 0; c < classes; c++)
         ((float *)table.at[0])[c * K_PROTO_ROW] = c == 1 && classes > 2 ? -1e30f : 0.0f;
     upload(&table);
@@ -534,9 +537,11 @@ static void check_prototypes(int classes, int full)
     }
 #define PROTO (k.table = F(table), k.label = U(y), k.weights = F(w), k.classes = classes, k.ignore_bg = full)
     SUMS(proto_count, more, n, 1, 1, 0.0, PROTO);
-    SUMS(proto_loss, more, n, 1, 1, difference(&df),
-         (PROTO, k.features = F(f), k.dfeatures = F(df), k.full = full, k.tau = 0.5f, k.scale = 0.1f));
-    drop(&f), drop(&df), drop(&w), drop(&table), drop(&y);
+    for (int fresh = 0; fresh < 2; fresh++)
+        SUMS(proto_loss, more, n, 1, 1, difference(&df),
+             (PROTO, k.features = F(f), k.dfeatures = F(df), k.full = full, k.fresh = fresh, k.tau = 0.5f,
+              k.weight = 700, k.count = (double *)count.at[side]));
+    drop(&f), drop(&df), drop(&w), drop(&table), drop(&y), drop(&count);
 }
 
 /* ---- batch norm ------------------------------------------------------------------------------ */
@@ -726,7 +731,7 @@ int main(int argc, char **argv)
     check_gauss(2, 8, 3), check_gauss(4, 5, 8), check_gauss(3, 0, 2), check_gauss(14, 8, 3);
     check_gauss(32, 2, 8);
     check_rows(0), check_rows(1);
-    check_prototypes(2, 1), check_prototypes(3, 0), check_prototypes(17, 1);
+    check_prototypes(2, 0), check_prototypes(2, 1), check_prototypes(3, 0), check_prototypes(17, 1);
     check_norms(large);
     check_contrast(2, 0.07, 1), check_contrast(63, 0.07, 1), check_contrast(257, 0.01, 1);
     check_contrast(1000, 0.07, 1), check_contrast(1921, 0.005, 1);

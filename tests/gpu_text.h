@@ -100,4 +100,29 @@ static void compare(const char *name, int c, int bf16, int skew)
         compare(#name, c, bf16, skew);                                                             \
     } while (0)
 
+/* The same of a body that sums, in the copy where sums are a thread's own: written bits are the same, its
+ * n sums, which must not cancel, are near. */
+#define SAME_SUMS(name, count, n, ...)                                                             \
+    do {                                                                                           \
+        const struct loop_ops *loops = isa_level(NULL)->loops;                                     \
+        double want[n];                                                                            \
+        float own[n] = {0};                                                                        \
+        const int64_t all = (count);                                                               \
+        CHECK(all <= LOOP_BLOCK);                                                                  \
+        refill();                                                                                  \
+        for (int side = 0; side < SIDES; side++) {                                                 \
+            struct r_##name k;                                                                     \
+            memset(&k, 0, sizeof k);                                                               \
+            __VA_ARGS__;                                                                           \
+            for (int64_t i = 0; side == GPU && i < all; i++)                                       \
+                r_##name##_range(&k, i, i + 1, own);                                               \
+            if (side == PROCESSOR)                                                                 \
+                loops->reduce(REDUCE_##name, &k, 0, all, n, want);                                 \
+        }                                                                                          \
+        compare(#name, c, bf16, skew);                                                             \
+        for (int s = 0; s < (n); s++)                                                              \
+            if (!(fabs((double)own[s] - want[s]) <= 1e-5 * (1 + fabs(want[s]))))                   \
+                test_fail("%s: sum %d is %g, the processor's %g", #name, s, (double)own[s], want[s]); \
+    } while (0)
+
 #endif

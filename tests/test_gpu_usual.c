@@ -35,9 +35,25 @@ static void test_labels(void **state)
          k.classes = c);
 }
 
+static void test_prototypes(void **state)
+{
+    (void)state;
+    used = 0;
+    const double voxels = V;
+    int64_t f = take(V * K_DIMS, 0), df = take(V * K_DIMS, 0), w = take(V, 0);
+    int64_t table = take(c * K_PROTO_ROW, 0);
+    SAME_SUMS(class_moments, V, c * K_ORDER_2, k.rows = F(f), k.label = bytes, k.classes = c, k.order = 2,
+              k.shift[1][3] = 0.3f);
+    for (int fresh = 0; fresh < 2; fresh++)
+        SAME_SUMS(proto_loss, V, 1, k.table = F(table), k.features = F(f), k.dfeatures = F(df),
+                  k.label = bytes, k.weights = F(w), k.classes = c, k.ignore_bg = fresh, k.fresh = fresh,
+                  k.tau = 0.5f, k.weight = 70, k.count = &voxels);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_branches), cmocka_unit_test(test_labels)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_branches), cmocka_unit_test(test_labels),
+                                       cmocka_unit_test(test_prototypes)};
     fill_bytes(2);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

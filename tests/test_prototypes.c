@@ -159,7 +159,7 @@ static double naive_sum(const struct naive_pcl *q, const double *f, int first, i
     return value;
 }
 
-static double run_prototypes(const struct naive_pcl *q, float *f, float *df, double weight)
+static double run_prototypes(const struct naive_pcl *q, float *f, float *df, double weight, int fresh)
 {
     struct tensor x = {f, VALUE_F32, 1, 1, 1, q->n, C}, dx = {df, VALUE_F32, 1, 1, 1, q->n, C};
     union {
@@ -168,8 +168,12 @@ static double run_prototypes(const struct naive_pcl *q, float *f, float *df, dou
     } label = {q->label}, weights = {q->weights}; /* tensors point to what may be written */
     struct tensor l = {label.out, VALUE_U8, 1, 1, 1, q->n, 1};
     struct tensor w = {weights.out, VALUE_F32, 1, 1, 1, q->n, 1};
-    struct pcl how = {.prototypes = q->p, .tau = q->tau, .ignore_bg = q->ignore_bg};
-    return loss_prototypes(scratch, &how, &x, &l, &w, weight, &dx);
+    struct pcl how = {.prototypes = q->p, .tau = q->tau, .ignore_bg = q->ignore_bg,
+                      .fresh = fresh};
+    double value;
+    ask_prototypes(scratch, &how, &x, &l, &w, weight, &dx, &value);
+    loss_settle(scratch);
+    return value;
 }
 
 static void check_pcl(const struct naive_pcl *q, float *f)
@@ -182,7 +186,7 @@ static void check_pcl(const struct naive_pcl *q, float *f)
         df[i] = 1;
     }
     double count, own, sum = naive_sum(q, x, 0, q->n, &count);
-    near(run_prototypes(q, f, df, 3), sum / count, 1e-6);
+    near(run_prototypes(q, f, df, 3, 0), sum / count, 1e-6);
     for (size_t i = 0; i < n; i++) {
         double h = 1e-5, at = x[i];
         x[i] = at + h;
@@ -195,6 +199,12 @@ static void check_pcl(const struct naive_pcl *q, float *f)
     double error = nmse(df, want, n);
     if (!(error < 1e-6))
         test_fail("tau %g, full %d: gradient NMSE %g", q->tau, q->p->full, error);
+    for (size_t i = 0; i < n; i++)
+        df[i] = NAN;
+    run_prototypes(q, f, df, 3, 1);
+    error = nmse(df, want, n);
+    if (!(error < 1e-6))
+        test_fail("tau %g, full %d: gradient NMSE %g when set", q->tau, q->p->full, error);
     mem_free(df), mem_free(x), mem_free(want);
 }
 
@@ -237,12 +247,12 @@ static void test_prototype_edges(void **state)
     for (int full = 0; full < 2; full++) {
         struct prototypes *p = prototypes_new(3, full);
         struct naive_pcl q = {p, label, NULL, N, 0, 100};
-        assert_true(run_prototypes(&q, f, df, 1) == 0); /* no class seen */
+        assert_true(run_prototypes(&q, f, df, 1, 0) == 0); /* no class seen */
         feed(p, f, label, N);
         q.ignore_bg = 1;
-        assert_true(run_prototypes(&q, f, df, 1) == 0); /* background only */
+        assert_true(run_prototypes(&q, f, df, 1, 0) == 0); /* background only */
         q = (struct naive_pcl){p, label, zero, N, 0, 100};
-        assert_true(run_prototypes(&q, f, df, 1) == 0); /* no weight */
+        assert_true(run_prototypes(&q, f, df, 1, 0) == 0); /* no weight */
         for (int i = 0; i < N * C; i++)
             assert_true(df[i] == 0);
 
@@ -255,7 +265,7 @@ static void test_prototype_edges(void **state)
             f[i] = f[i % C];
         feed(p, f, label, N);
         q = (struct naive_pcl){p, label, NULL, N, 0, 0.1};
-        double v = run_prototypes(&q, f, df, 1);
+        double v = run_prototypes(&q, f, df, 1, 0);
         assert_true(isfinite(v) && v > 0);
         for (int i = 0; i < N * C; i++)
             assert_true(isfinite(df[i]));
@@ -265,7 +275,7 @@ static void test_prototype_edges(void **state)
                 p->cov[2][a][(a + 1) % C] = 1e6;
         }
         memset(df, 0, sizeof df);
-        near(run_prototypes(&q, f, df, 1), v, 0);
+        near(run_prototypes(&q, f, df, 1, 0), v, 0);
 
         struct prototypes before = *p;
         f[3] = INFINITY; /* of class 1: that class stays as it was */
@@ -300,7 +310,7 @@ static void test_golden_prototypes(void **state)
         struct naive_pcl q = {p, label, NULL, N, full, 0.5};
         memset(df, 0, sizeof df);
         feed(p, seen, seen_label, SEEN);
-        near(run_prototypes(&q, f, df, 1), full ? golden_full_value : golden_diagonal_value, 1e-6);
+        near(run_prototypes(&q, f, df, 1, 0), full ? golden_full_value : golden_diagonal_value, 1e-6);
         assert_true(nmse(df, full ? golden_full : golden_diagonal, N * C) < 1e-10);
         mem_free(p);
     }

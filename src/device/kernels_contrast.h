@@ -105,20 +105,21 @@ KERNEL void k_class_chunk(float *sums, float (*x)[K_LANES], const float *in, con
 KERNEL void r_class_moments_range(const struct r_class_moments *k, int64_t i0, int64_t i1,
                                   float *sums)
 {
-    int per = k->order == 1 ? K_ORDER_1 : k->order == 2 ? K_ORDER_2 : K_ORDER_3;
+    const int order = K_ORDER(k->order), classes = K_CLASSES(k->classes), first = K_FIRST(k->first);
+    const int per = order == 1 ? K_ORDER_1 : order == 2 ? K_ORDER_2 : K_ORDER_3;
     EACH_CHUNK(i, n, i0, i1) {
         float x[K_DIMS][K_LANES], in[K_LANES];
         k_load(x, k->rows + i * K_DIMS, K_DIMS, K_DIMS, n);
-        for (int c = 0; c < k->classes; c++) {
+        for (int c = 0; c < classes; c++) {
             int some = 0;
             EACH_LANE(j) in[j] = 0;
             for (int64_t j = 0; j < n; j++) {
-                int here = k->label[i + j] == k->first + c;
+                int here = k->label[i + j] == first + c;
                 in[j] = (float)here;
                 some |= here;
             }
             if (K_SOME(some))
-                k_class_chunk(sums + (int64_t)c * per * REDUCE_LANES, x, in, k->shift[c], k->order);
+                k_class_chunk(sums + (int64_t)c * per * REDUCE_LANES, x, in, k->shift[c], order);
         }
     }
 }
@@ -315,7 +316,7 @@ KERNEL void k_proto_form(float (*y)[K_LANES], float *form, float (*u)[K_LANES], 
         EACH_LANE(j) form[j] += u[a][j] * y[a][j];
 }
 
-/* The loss of every voxel, summed, and its gradient added on the way:
+/* The loss of every voxel, summed, and the gradient of weight times its mean added on the way:
  *
  *     logit(c) = (u.M + u.S u / (2 tau)) / tau
  *     value    = CE(logit, label) + u.S(label) u / (2 tau^2)
@@ -328,7 +329,10 @@ struct r_proto_loss {
     const uint8_t *label;
     const float *weights;
     int classes, ignore_bg, full;
-    float tau, scale;       /* of the gradient */
+    int fresh;              /* 1: dfeatures is set, zeros included, not added to */
+    float tau;
+    double weight;
+    const double *count;    /* sum of the shares */
 };
 
 /* logit per class, and u.S(label) u. */
@@ -337,9 +341,9 @@ KERNEL void k_proto_logits(const struct r_proto_loss *k, float (*logit)[K_LANES]
 {
     float y[K_DIMS][K_LANES], form[K_LANES], inv = 1.0f / k->tau;
     EACH_LANE(j) form_label[j] = 0;
-    for (int c = 0; c < k->classes; c++) {
+    for (int c = 0; c < K_CLASSES(k->classes); c++) {
         const float *t = k->table + (int64_t)c * K_PROTO_ROW;
-        k_proto_form(y, form, u, t + K_PROTO_COV, k->full);
+        k_proto_form(y, form, u, t + K_PROTO_COV, K_FULL(k->full));
         EACH_LANE(j) logit[c][j] = 0.5f * inv * form[j];
         for (int a = 0; a < K_DIMS; a++) {
             float m = t[K_PROTO_MEAN + a];
@@ -375,9 +379,9 @@ KERNEL void k_proto_grad(const struct r_proto_loss *k, float (*G)[K_LANES], floa
     float y[K_DIMS][K_LANES], form[K_LANES], r[K_LANES], s[K_LANES], inv = 1.0f / k->tau;
     for (int a = 0; a < K_DIMS; a++)
         EACH_LANE(j) G[a][j] = 0;
-    for (int c = 0; c < k->classes; c++) {
+    for (int c = 0; c < K_CLASSES(k->classes); c++) {
         const float *t = k->table + (int64_t)c * K_PROTO_ROW;
-        k_proto_form(y, form, u, t + K_PROTO_COV, k->full);
+        k_proto_form(y, form, u, t + K_PROTO_COV, K_FULL(k->full));
         EACH_LANE(j) r[j] = inv * (label[j] == c ? p[c][j] - 1.0f : p[c][j]);
         EACH_LANE(j) s[j] = inv * (label[j] == c ? r[j] + inv : r[j]);
         for (int a = 0; a < K_DIMS; a++) {
@@ -387,11 +391,11 @@ KERNEL void k_proto_grad(const struct r_proto_loss *k, float (*G)[K_LANES], floa
     }
 }
 
-/* df += scale * share * (G - u (u.G)) / |f|. */
-KERNEL void k_proto_back(float *df, float (*G)[K_LANES], float (*u)[K_LANES], const float *inverse,
-                         const float *share, float scale, int64_t n)
+/* dfeatures += weight / count * share * (G - u (u.G)) / |f|, from voxel i on. */
+KERNEL void k_proto_back(const struct r_proto_loss *k, float (*G)[K_LANES], float (*u)[K_LANES],
+                         const float *inverse, const float *share, int64_t i, int64_t n)
 {
-    float dot[K_LANES] = {0};
+    float dot[K_LANES] = {0}, scale = (float)(k->weight / *k->count);
     for (int a = 0; a < K_DIMS; a++)
         EACH_LANE(j) dot[j] += G[a][j] * u[a][j];
     for (int a = 0; a < K_DIMS; a++)
@@ -399,7 +403,7 @@ KERNEL void k_proto_back(float *df, float (*G)[K_LANES], float (*u)[K_LANES], co
             float d = scale * share[j] * inverse[j] * (G[a][j] - u[a][j] * dot[j]);
             G[a][j] = share[j] > 0 ? d : 0.0f;
         }
-    k_add_rows(df, G, K_DIMS, K_DIMS, n, 0);
+    k_add_rows(k->dfeatures + i * K_DIMS, G, K_DIMS, K_DIMS, n, k->fresh);
 }
 
 /* u = f / |f| in lanes; inverse = 1 / |f|, 0 if there is no direction. */
@@ -426,18 +430,18 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
             label[j] = k->label[i + j];
             some |= share[j] > 0;
         }
-        if (!K_SOME(some))
+        if (!K_SOME(some || k->fresh))
             continue;
         k_load(u, k->features + i * K_DIMS, K_DIMS, K_DIMS, n);
         k_unit_lanes(u, inverse);
         k_proto_logits(k, logit, form, u, label);
-        k_proto_softmax(logit, value, label, k->classes);
+        k_proto_softmax(logit, value, label, K_CLASSES(k->classes));
         float half = 0.5f / (k->tau * k->tau);
         EACH_LANE(j) value[j] = share[j] > 0 ? share[j] * (value[j] + half * form[j]) : 0.0f;
         k_add(sums, 0, value);
         if (k->dfeatures) {
             k_proto_grad(k, G, logit, u, label);
-            k_proto_back(k->dfeatures + i * K_DIMS, G, u, inverse, share, k->scale, n);
+            k_proto_back(k, G, u, inverse, share, i, n);
         }
     }
 }

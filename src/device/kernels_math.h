@@ -8,7 +8,7 @@
  *
  * On a GPU a warp is the chunk and a thread is one lane of it: K_LANES is 1, n is 1, or 0 past the end, and
  * the same text is a scalar program. Threads of a warp take every decision together (K_SOME), since sums
- * are made by all of them.
+ * are made by all of them, but in the copy for the usual numbers, where they are a thread's own.
  *
  * The functions are branch-free polynomials of our own, so that every device and every level of the
  * processor gives the same numbers; coefficients are minimax fits on the intervals named beside
@@ -44,6 +44,8 @@ enum { USUAL_CLASSES = 2, USUAL_PAIRS = 3, USUAL_RANK = 8 };
 #define K_RANK(n) USUAL_RANK
 #define K_CHANNELS(n) 1
 #define K_NOISE(sd) 0.0f
+#define K_ORDER(n) 2
+#define K_FULL(n) 0
 #else
 #define K_CLASSES(n) (n)
 #define K_FIRST(n) (n)
@@ -52,6 +54,8 @@ enum { USUAL_CLASSES = 2, USUAL_PAIRS = 3, USUAL_RANK = 8 };
 #define K_RANK(n) (n)
 #define K_CHANNELS(n) (n)
 #define K_NOISE(sd) (sd)
+#define K_ORDER(n) (n)
+#define K_FULL(n) (n)
 #endif
 #if defined(KERNEL_USUAL) && defined(__CUDA_ARCH__)
 #define K_UNROLL _Pragma("unroll")
@@ -64,7 +68,11 @@ enum { USUAL_CLASSES = 2, USUAL_PAIRS = 3, USUAL_RANK = 8 };
 #define EACH_LANE(j) for (int j = 0; j < K_LANES; j++)
 #ifdef __CUDA_ARCH__
 enum { K_LANES = 1, REDUCE_LANES = 1 };
+#ifdef KERNEL_USUAL
+#define K_SOME(x) (x)
+#else
 #define K_SOME(x) __any_sync(0xFFFFFFFFu, (x))
+#endif
 #define EACH_CHUNK(i, n, i0, i1) for (int64_t i = (i0), n = (i1) - i, once_ = 1; once_; once_ = 0)
 #else
 enum { K_LANES = 32, REDUCE_LANES = 16 }; /* 32: two 64-byte registers, which hides their latency */

@@ -81,14 +81,15 @@ static void prepare_lesson(struct trainer *t, struct lesson *l)
             .value = a->trusted.data, .floor = 1.0f);
 }
 
+/* Asks for both; values are there when losses are settled. */
 static void learn_labels(struct trainer *t, struct net *net, const struct lesson *l, double value[2])
 {
     struct aua *a = t->method_state;
     struct tensor logits = net_value(net, "mean"), dlogits = net_grad(net, "mean");
     for (int side = 0; side < 2; side++) {
         struct tensor z = part_of(l, side, &logits), dz = part_of(l, side, &dlogits);
-        value[side] = loss_ce_dice(a->scratch, &z, &l->label[side], &l->weight[side], l->share[side], &dz,
-                                   NULL, NULL);
+        ask_ce_dice(a->scratch, &z, &l->label[side], &l->weight[side], l->share[side], &dz, &value[side],
+                    NULL, NULL);
     }
 }
 
@@ -103,10 +104,11 @@ static void learn_prototypes(struct trainer *t, struct net *net, const struct le
     if (s->proto_update && !s->stage2_paste)
         prototypes_update(t->dev, a->prototypes, &known, &l->label[0]);
     for (int side = 0; side < 2 && s->lambda_r > 0; side++) {
-        struct tensor grad = net_grad(net, "features"), df = part_of(l, side, &grad);
+        struct tensor grad = net_grad_to_set(net, "features"), df = part_of(l, side, &grad);
         struct tensor f = part_of(l, side, &features);
-        value[side] = loss_prototypes(a->scratch, &how, &f, &l->label[side], &l->weight[side], s->lambda_r,
-                                      &df);
+        how.fresh = side == 0 || l->first[side] > 0; /* the first to write there */
+        ask_prototypes(a->scratch, &how, &f, &l->label[side], &l->weight[side], s->lambda_r, &df,
+                       &value[side]);
     }
 }
 
@@ -132,6 +134,7 @@ void stage2_gradients(struct trainer *t)
     net_forward(m->net, l.image, &pass);
     learn_labels(t, m->net, &l, label);
     learn_prototypes(t, m->net, &l, pcl);
+    loss_settle(((struct aua *)t->method_state)->scratch);
     double mc = s->stage2_cov ? learn_covariance(t, m, &l) : 0.0;
     net_backward(m->net);
     note(t, "loss", label[0] + l.share[1] * label[1] + s->lambda_r * (pcl[0] + pcl[1]) + mc);

@@ -75,9 +75,10 @@ static void learn(struct trainer *t, double weight)
     struct tensor logits = net_value(student->net, "logits");
     struct tensor dlogits = net_grad(student->net, "logits");
     struct tensor label = tensor_items(&t->label, 0, p->paste.mixed.n);
-    double known = loss_ce_dice(p->scratch, &logits, &label, &p->paste.weight[0], 1.0, &dlogits, NULL, NULL);
-    double other = loss_ce_dice(p->scratch, &logits, &p->other, &p->paste.weight[1], weight, &dlogits, NULL,
-                                NULL);
+    double known, other;
+    ask_ce_dice(p->scratch, &logits, &label, &p->paste.weight[0], 1.0, &dlogits, &known, NULL, NULL);
+    ask_ce_dice(p->scratch, &logits, &p->other, &p->paste.weight[1], weight, &dlogits, &other, NULL, NULL);
+    loss_settle(p->scratch);
     net_backward(student->net);
     note(t, "loss", known + weight * other);
     note(t, "supervised", known);

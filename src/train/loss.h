@@ -117,15 +117,16 @@ struct prototypes {             /* plain data: it is a state array of the checkp
 void prototypes_update(struct device *dev, struct prototypes *p, const struct tensor *features,
                        const struct tensor *label);
 /* PCL, mean over the voxels that take part (label of a class seen before; weights as in loss_ce_dice or NULL
- * data); 0 if there are none [M08]. */
+ * data); 0 if there are none [M08]. The gradient is added, or set, by asking already. */
 struct pcl {
     const struct prototypes *prototypes;
     double tau;
     int ignore_bg; /* 1: only labels > 0 take part */
+    int fresh;     /* 1: dfeatures is set, zeros included, not added to */
 };
-double loss_prototypes(struct loss_scratch *s, const struct pcl *how, const struct tensor *features,
-                       const struct tensor *label, const struct tensor *weights, double weight,
-                       const struct tensor *dfeatures);
+void ask_prototypes(struct loss_scratch *s, const struct pcl *how, const struct tensor *features,
+                    const struct tensor *label, const struct tensor *weights, double weight,
+                    const struct tensor *dfeatures, double *value);
 
 /* ---- without labels --------------------------------------------------------------------------- */
 /* prob (n,d,h,w,classes) = share * softmax(logits), or, added to what is there, one more share of it. */

@@ -143,29 +143,33 @@ static void class_row(float *row, const struct prototypes *p, int c)
     }
 }
 
-double loss_prototypes(struct loss_scratch *s, const struct pcl *how, const struct tensor *features,
-                       const struct tensor *label, const struct tensor *weights, double weight,
-                       const struct tensor *dfeatures)
+static void prototypes_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
+{
+    (void)s;
+    *p->value = sums[0] > 0 ? sums[1] / sums[0] : 0;
+}
+
+void ask_prototypes(struct loss_scratch *s, const struct pcl *how, const struct tensor *features,
+                    const struct tensor *label, const struct tensor *weights, double weight,
+                    const struct tensor *dfeatures, double *value)
 {
     struct device *dev = s->dev;
     const struct prototypes *p = how->prototypes;
     int64_t voxels = tensor_voxels(features);
     const float *by_voxel = weights ? weights->data : NULL;
-    float *df = dfeatures && weight != 0 ? dfeatures->data : NULL;
-    double count = 0, sum = 0;
     size_t table = (size_t)p->classes * K_PROTO_ROW;
     CHECK(features->c == PROTO_DIMS && features->type == VALUE_F32 && label->type == VALUE_U8);
     CHECK(tensor_voxels(label) == voxels && table <= s->table_count && how->tau > 0);
+    struct pending *asked = loss_ask(s, 2, value);
+    asked->settle = prototypes_settle;
+    double *sums = s->found + asked->first;
     for (int c = 0; c < p->classes; c++)
         class_row(s->host + c * K_PROTO_ROW, p, c);
     dev->ops->upload(dev, s->table, s->host, table * sizeof *s->host);
-    REDUCE(dev, proto_count, voxels, 1, &count, .table = s->table, .label = label->data,
-           .weights = by_voxel, .classes = p->classes, .ignore_bg = how->ignore_bg);
-    if (!(count > 0))
-        return 0;
-    REDUCE(dev, proto_loss, voxels, 1, &sum, .table = s->table, .features = features->data,
-           .dfeatures = df, .label = label->data, .weights = by_voxel, .classes = p->classes,
-           .ignore_bg = how->ignore_bg, .full = p->full, .tau = (float)how->tau,
-           .scale = (float)(weight / count));
-    return sum / count;
+    SUM(dev, proto_count, voxels, 1, sums, .table = s->table, .label = label->data, .weights = by_voxel,
+        .classes = p->classes, .ignore_bg = how->ignore_bg);
+    SUM(dev, proto_loss, voxels, 1, sums + 1, .table = s->table, .features = features->data,
+        .dfeatures = dfeatures->data, .fresh = how->fresh, .label = label->data, .weights = by_voxel,
+        .classes = p->classes, .ignore_bg = how->ignore_bg, .full = p->full, .tau = (float)how->tau,
+        .weight = weight, .count = sums);
 }

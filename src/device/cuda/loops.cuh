@@ -56,7 +56,8 @@ int loops_usual_has_reduce(int reduction, const void *args);
 #define LOOPS_USUAL_MAPS(X)                                                                              \
     X(ce_dice_grad) X(hard_label) X(sample_nll_grad) X(ged_grad) X(patch) X(mutual_grad) X(pyramid_grad)
 #define LOOPS_USUAL_REDUCES(X)                                                                           \
-    X(ce_dice, 5, 4) X(sample_nll, 6, 1) X(square_sum, 1, 8) X(mutual, 1, 2) X(pyramid, 12, 1)
+    X(ce_dice, 5, 4) X(sample_nll, 6, 1) X(square_sum, 1, 8) X(mutual, 1, 2) X(pyramid, 12, 1)           \
+    X(class_moments, 66, 1) X(proto_loss, 1, 1)
 
 /* Bodies with arrays over classes, and the argument that says how many. */
 #define LOOPS_CLASS_MAPS(X)                                                                              \

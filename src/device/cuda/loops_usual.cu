@@ -1,5 +1,6 @@
 /* loops_usual.cu - the bodies that training spends its time in, for the usual numbers: two classes, three
- * pairs of samples, rank eight; patches of one channel without noise. See loops.cuh.
+ * pairs of samples, rank eight; variances, not covariances, of features; patches of one channel without
+ * noise. See loops.cuh.
  *
  * All loops over these are unrolled, so that the arrays of a body are registers: a voxel of an energy
  * distance is 2,000 instructions and not one access to local memory. For the same reason every thread has its
@@ -323,6 +324,8 @@ int loops_usual_has_reduce(int reduction, const void *args)
     const struct r_ce_dice *dice = (const struct r_ce_dice *)args;
     const struct r_gram *gram = (const struct r_gram *)args;
     const struct r_pyramid *pyramid = (const struct r_pyramid *)args;
+    const struct r_class_moments *moments = (const struct r_class_moments *)args;
+    const struct r_proto_loss *proto = (const struct r_proto_loss *)args;
     switch (reduction) {
     case REDUCE_ce_dice:
         return usual_logits(dice->logits, dice->classes) && !dice->background;
@@ -334,6 +337,12 @@ int loops_usual_has_reduce(int reduction, const void *args)
         return usual_branches(&((const struct r_mutual *)args)->b, NULL);
     case REDUCE_pyramid: /* of so many outputs that there are 12 sums */
         return pyramid->b.n == K_BRANCHES && usual_branches(&pyramid->b, NULL);
+    case REDUCE_class_moments:
+        return moments->classes == USUAL_CLASSES && moments->first == 0 && moments->order == K_ORDER(0) &&
+               fits(moments->rows, 16);
+    case REDUCE_proto_loss:
+        return proto->classes == USUAL_CLASSES && proto->full == K_FULL(0) && fits(proto->features, 16) &&
+               fits(proto->dfeatures, 16);
     case REDUCE_square_sum:
         return 1;
     }
