@@ -5,7 +5,7 @@
  *             of the contrast are each voxel's own (bcl-layout = official brings the scrambled ones back)
  * paper-text  every switch as the paper's text has it
  * auto        our best recipe: copy-paste between labelled and unlabelled scans under a mean teacher; what
- *             each choice is worth stands in docs/results.md
+ *             each choice is worth stands in docs/results/
  * la          our best recipe for the Left Atrium: AUA on patches that see most of a scan, mirrored along all
  *             axes, a schedule of twice 8,000 steps, one component, statistics of the scan
  */
