@@ -540,14 +540,18 @@ static void progress_tells_rate_and_rest(void **state)
 {
     (void)state;
     char text[100];
-    assert_string_equal(progress_text(text, sizeof text, "check", 20, 80, 10),
+    assert_string_equal(progress_text(text, sizeof text, "check", 20, 0, 80, 10),
                         "check  20/80  25%  2/s  ETA 0:30");
-    assert_string_equal(progress_text(text, sizeof text, "prepare", 1, 80, 60),
+    assert_string_equal(progress_text(text, sizeof text, "prepare", 1, 0, 80, 60),
                         "prepare  1/80  1%  60 s each  ETA 1:19:00");
-    assert_string_equal(progress_text(text, sizeof text, "x", 0, 80, 3), "x  0/80  0%  0/s  ETA -");
-    assert_string_equal(progress_text(text, sizeof text, "x", 8, 8, 75),
+    assert_string_equal(progress_text(text, sizeof text, "x", 0, 0, 80, 3), "x  0/80  0%  0/s  ETA -");
+    assert_string_equal(progress_text(text, sizeof text, "aua", 260, 250, 300, 5),
+                        "aua  260/300  86%  2/s  ETA 0:20"); /* resumed at 250 */
+    assert_string_equal(progress_text(text, sizeof text, "aua", 250, 250, 300, 5),
+                        "aua  250/300  83%  0/s  ETA -");
+    assert_string_equal(progress_text(text, sizeof text, "x", 8, 0, 8, 75),
                         "x  8/8  100%  9.38 s each  in 1:15");
-    assert_string_equal(progress_text(text, sizeof text, "x", 0, 0, 0), "x  0/0  0%  0/s  in 0:00");
+    assert_string_equal(progress_text(text, sizeof text, "x", 0, 0, 0, 0), "x  0/0  0%  0/s  in 0:00");
 }
 
 /* stderr of what happens between these two, read back. */

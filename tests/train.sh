@@ -151,6 +151,11 @@ wait $pid
 steps=$(sed -n 's/^  "steps": \([0-9]*\),/\1/p' budget/run.json)
 expect 0 'finished' "$falx" train set -o budget --filters 2 --patch 16 --budget 2s --resume
 [ "${steps:-0}" -ge 1 ] || wrong "budget of $steps steps"
+"$falx" train set -o days --filters 8 --patch 32 --steps 10000000 >out 2>err & pid=$!
+for _ in $(seq 400); do grep -q 'hours at this pace' err && break; sleep 0.02; done
+kill -TERM $pid
+wait $pid
+[ $? = 10 ] && grep -q 'hours at this pace.*--budget' err || wrong "days are not announced: $(cat err)"
 for p in paper-la:0.09 paper-pancreas20:0.09 paper-pancreas5:0.01 paper-colon5:0.03 paper-text:0.09; do
     expect 0 'method = aua' "$falx" train set -o x --preset ${p%:*} --print-config
     grep -qx "lambda-c = ${p#*:}" out || wrong "lambda-c of preset $p"

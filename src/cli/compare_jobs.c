@@ -349,6 +349,7 @@ static int fill_slots(struct queue *q, struct error *e)
         if (q->jobs[i].pid || q->next == q->p->n_cells)
             continue;
         q->jobs[i] = (struct job){.cell = q->next++};
+        progress_skip(q->line, steps_of(&q->p->cells[q->jobs[i].cell]));
         if (io_check_locked(q->p->lock, q->p->c->output, e) < 0 || start(q, &q->jobs[i], e) < 0)
             return -1;
     }

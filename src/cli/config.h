@@ -162,10 +162,12 @@ struct report *console_report(const struct config *c);
 struct progress;
 struct progress *progress_begin(const struct config *c, const char *label, int64_t total);
 void progress_at(struct progress *p, int64_t done);
+void progress_skip(struct progress *p, int64_t count);      /* so many were done before any was told */
 void progress_label(struct progress *p, const char *label); /* what is being done now */
 void progress_end(struct progress *p);
-/* The line itself: "label  3/12  25%  1.5/s  ETA 0:06". Returns out. */
-char *progress_text(char *out, size_t cap, const char *label, int64_t done, int64_t total,
+/* The line itself: "label  3/12  25%  1.5/s  ETA 0:06". All that is done but for the first `skipped` took
+ * these seconds. Returns out. */
+char *progress_text(char *out, size_t cap, const char *label, int64_t done, int64_t skipped, int64_t total,
                     double seconds);
 
 /* ---- limits (limits.c) ------------------------------------------------------------------- */

@@ -97,7 +97,7 @@ struct report *console_report(const struct config *c)
 
 struct progress {
     char label[64];
-    int64_t total, done;
+    int64_t total, done, skipped;
     double start, shown; /* seconds of the monotonic clock */
     int terminal, n_shown;
 };
@@ -119,10 +119,10 @@ static void clock_text(char *out, size_t cap, double seconds)
         snprintf(out, cap, "%d:%02d", (int)(s / 60), (int)(s % 60));
 }
 
-char *progress_text(char *out, size_t cap, const char *label, int64_t done, int64_t total,
+char *progress_text(char *out, size_t cap, const char *label, int64_t done, int64_t skipped, int64_t total,
                     double seconds)
 {
-    double rate = seconds > 0 ? (double)done / seconds : 0;
+    double rate = seconds > 0 && done > skipped ? (double)(done - skipped) / seconds : 0;
     int percent = total > 0 ? (int)(100 * (double)done / (double)total) : 0;
     char eta[32] = "-";
     if (done >= total)
@@ -153,7 +153,7 @@ struct progress *progress_begin(const struct config *c, const char *label, int64
 static void draw(struct progress *p, double at)
 {
     char text[200], out[240];
-    progress_text(text, sizeof text, p->label, p->done, p->total, at - p->start);
+    progress_text(text, sizeof text, p->label, p->done, p->skipped, p->total, at - p->start);
     int n;
     if (p->terminal) {
         struct winsize w;
@@ -177,6 +177,15 @@ void progress_at(struct progress *p, int64_t done)
     p->done = done > p->done ? done : p->done; /* threads may report out of order */
     if (at - p->shown >= (p->terminal ? redraw_seconds : log_seconds))
         draw(p, at);
+    pthread_mutex_unlock(&lock);
+}
+
+void progress_skip(struct progress *p, int64_t count)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&lock);
+    p->skipped += count;
     pthread_mutex_unlock(&lock);
 }
 

@@ -29,6 +29,8 @@ struct telling {
     int log;             /* descriptor, or -1 */
     double start;        /* of this process's training, by bench_now() */
     double earlier;      /* seconds of those that a resumed run had before */
+    int stepped;         /* steps of this process */
+    double first;        /* when the first of them was done */
     struct error error;  /* of the store of numbers */
     struct error lost;   /* the first record that was given up: the exit code of a run that came to its end */
 };
@@ -82,11 +84,27 @@ static void tell_resumed(void *arg, int phase_number, int64_t step)
         store_failed(t);
 }
 
+/* Days are announced when a few steps have been timed, not found out by waiting. */
+static void tell_pace(struct telling *t, const struct train_step *s)
+{
+    enum { TIMED = 3, LONG_HOURS = 24 };
+    if (t->stepped++ == 0) {
+        progress_skip(t->line, s->done - 1);
+        t->first = bench_now();
+    }
+    double hours = (bench_now() - t->first) / TIMED * (double)(s->total - s->done) / 3600;
+    if (t->stepped == 1 + TIMED && hours > LONG_HOURS)
+        report_line(console_report(t->config), REPORT_NOTE, NULL, NULL,
+                    "about %.0f hours at this pace: a GPU, a smaller --patch or --filters make steps faster, "
+                    "--budget 8h takes as many as fit", hours);
+}
+
 static void tell_step(void *arg, const struct train_step *s)
 {
     struct telling *t = arg;
     char text[600];
     int n = 0;
+    tell_pace(t, s);
     for (int i = 0; i < s->n_notes && t->runs; i++)
         if (runs_add_step(t->runs, s->phase_number, s->step, s->notes[i].name, s->notes[i].value,
                           &t->error) < 0)
