@@ -25,6 +25,7 @@
  * Every order of summation follows from N.
  */
 #include "device/cuda/context.cuh"
+#include "device/cuda/instructions.cuh"
 
 enum {
     K = CONTRAST_DIMS,
@@ -59,31 +60,17 @@ struct pairs_work {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* 2^x, relative error 2^-22; 0 for -infinity and for what would be denormal. */
-static __device__ __forceinline__ float power(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* The number of 11 bits nearest to x; x less that is exact. */
 static __device__ __forceinline__ float high_part(float x)
 {
-    uint32_t u;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(u) : "f"(x));
-    return __uint_as_float(u);
+    return __uint_as_float(tf32_rounded(x));
 }
 
-/* D (16 x 8) += A (16 x 8) B (8 x 8). With g = lane / 4 and q = lane % 4 a lane holds A(g, q), A(g+8, q),
- * A(g, q+4), A(g+8, q+4); B(q, g), B(q+4, g); D(g, 2q), D(g, 2q+1), D(g+8, 2q), D(g+8, 2q+1). */
 static __device__ __forceinline__ void multiply(float (&d)[4], const float (&a)[4], float b0, float b1)
 {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+    const uint32_t bits[4] = {__float_as_uint(a[0]), __float_as_uint(a[1]), __float_as_uint(a[2]),
+                              __float_as_uint(a[3])};
+    tf32_multiply(d, bits, __float_as_uint(b0), __float_as_uint(b1));
 }
 
 /* ---- deal ------------------------------------------------------------------------------------ */
@@ -191,8 +178,8 @@ static __device__ __forceinline__ void sum_chunk(float (&top)[MINE], float (&sum
             most = fmaxf(most, s[c / 2][r / 2][r % 2 * 2 + c % 2]);
 #pragma unroll
         for (int c = 0; c < 2 * CHUNK; c++)
-            more += power(s[c / 2][r / 2][r % 2 * 2 + c % 2] - most);
-        sum[r] = fmaf(sum[r], power(top[r] - most), more);
+            more += power_of_two(s[c / 2][r / 2][r % 2 * 2 + c % 2] - most);
+        sum[r] = fmaf(sum[r], power_of_two(top[r] - most), more);
         top[r] = most;
     }
 }
@@ -213,7 +200,7 @@ static __device__ __forceinline__ void sum_run(float (&top)[MINE], double (&all)
         sum_chunk<CARE>(top, sum, w, m, i0, tile + c, lane);
 #pragma unroll
     for (int r = 0; r < MINE; r++)
-        all[r] = all[r] * (double)power(before[r] - top[r]) + (double)sum[r];
+        all[r] = all[r] * (double)power_of_two(before[r] - top[r]) + (double)sum[r];
 }
 
 /* Four lanes have a part of every row. */
@@ -224,7 +211,7 @@ static __device__ __forceinline__ void keep_sums(const struct pairs_work &w, int
     float most = top;
     for (int apart = 1; apart < 4; apart *= 2)
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, apart));
-    sum *= (double)power(top - most);
+    sum *= (double)power_of_two(top - most);
     for (int apart = 1; apart < 4; apart *= 2)
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
     if (lane % 4 != 0 || i >= w.count)
@@ -290,7 +277,7 @@ static __device__ __forceinline__ void weigh(float (&high)[4], float (&low)[4], 
     for (int e = 0; e < 4; e++) {
         float2 mine = e / 2 ? eighth : row;
         float2 other = e % 2 ? make_float2(columns.z, columns.w) : make_float2(columns.x, columns.y);
-        float weight = fmaf(power(s[e] - mine.x), mine.y, power(s[e] - other.x) * other.y);
+        float weight = fmaf(power_of_two(s[e] - mine.x), mine.y, power_of_two(s[e] - other.x) * other.y);
         const int to = e % 2 * 2 + e / 2; /* D's (row, column) is A's (row, column / 2 + column % 2 * 4) */
         high[to] = high_part(weight);
         low[to] = weight - high[to];

@@ -5,7 +5,9 @@
 #include <cuda_runtime.h>
 
 /* Shared memory whose size is named at the launch. */
+#ifndef SHARED_MEMORY
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
+#endif
 
 template <class... P, class... A>
 static int cuda_start(void (*kernel)(P...), dim3 grid, int threads, size_t shared, cudaStream_t stream,

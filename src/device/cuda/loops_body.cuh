@@ -7,6 +7,7 @@
 #ifndef FALX_CUDA_LOOPS_BODY_CUH
 #define FALX_CUDA_LOOPS_BODY_CUH
 
+#include "device/cuda/launch.cuh"
 #include "device/cuda/loops.cuh"
 #include "device/kernels.h"
 
@@ -14,7 +15,8 @@
 template <class Args, void (*range)(const Args *, int64_t, int64_t, float *)>
 static __device__ void reduce_parts(const Args *args, int64_t count, int n_sums, int run, double *partial)
 {
-    extern __shared__ double block_sums[];
+    SHARED_MEMORY(shared);
+    double *block_sums = (double *)shared;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
     float *rows = (float *)(block_sums + n_sums), *row = rows + warp * n_sums;
     const int64_t part = (int64_t)warps * run;
