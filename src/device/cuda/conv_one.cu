@@ -327,10 +327,11 @@ __device__ __forceinline__ void write_part(const struct one_weight_job &j, const
         *(float4 *)(to + 16 * j.chunks * cols) = make_float4(v[8], v[9], v[10], v[11]);
 }
 
+/* blockIdx: a share of the tiles; 16 channels of x; 16 of dy. */
 __global__ void __launch_bounds__(THREADS, 2)
     one_weight_multiply(const __grid_constant__ struct one_weight_job j)
 {
-    int chunk = blockIdx.y % j.chunks, group = blockIdx.y / j.chunks;
+    int chunk = blockIdx.y, group = blockIdx.z;
     int row = 16 * chunk + threadIdx.x % 4 * 4, column = 16 * group + threadIdx.x % 4 * 4; /* channels */
     float acc[2][4] = {}, bias[4] = {}, v[12];
     for (int t = blockIdx.x * WARPS + threadIdx.x / 32; t < j.tiles * j.items; t += gridDim.x * WARPS) {
@@ -380,7 +381,7 @@ int one_weight(struct weight_pass *p)
     p->parts = one_blocks(j.tiles * p->n, j.chunks * j.groups);
     p->rows = 16 * j.chunks + 1;
     p->cols = 16 * j.groups;
-    return cuda_start(one_weight_multiply, dim3(p->parts, j.chunks * j.groups), THREADS, 0, p->stream, j);
+    return cuda_start(one_weight_multiply, dim3(p->parts, j.chunks, j.groups), THREADS, 0, p->stream, j);
 }
 
 size_t one_bytes(const struct conv *v)

@@ -59,12 +59,13 @@ __device__ __forceinline__ void write_part(const struct step_weight_job &j,
     }
 }
 
+/* blockIdx: a share of the tiles; 16 channels of the fine side; 64 of the coarse one. */
 __global__ void __launch_bounds__(THREADS, 2)
     step_weight_multiply(const __grid_constant__ struct step_weight_job j)
 {
     SHARED_MEMORY(memory);
     int lane = threadIdx.x % 32, tap = threadIdx.x / 32;
-    int row_group = blockIdx.y % j.row_groups, col_group = blockIdx.y / j.row_groups * COLUMNS;
+    int row_group = blockIdx.y, col_group = blockIdx.z * COLUMNS;
     int columns = j.col_groups - col_group < COLUMNS ? j.col_groups - col_group : COLUMNS;
     struct place *fine_places = (struct place *)memory, *coarse_places = fine_places + TAPS * ROWS;
     uint4 *fine = (uint4 *)(coarse_places + ROWS), *coarse = fine + TAPS * 2 * HALF;
@@ -99,15 +100,15 @@ __global__ void __launch_bounds__(THREADS, 2)
 }
 
 struct step_weight_cut {
-    int tiles, work, blocks;
+    int tiles, blocks;
 };
 
 static struct step_weight_cut cut_weight(const struct conv *v, int n)
 {
     struct step_weight_cut k;
     k.tiles = (int)((volume_item(v->coarse) + ROWS - 1) / ROWS);
-    k.work = divide_up(v->fine_c, 16) * divide_up(divide_up(v->coarse_c, 16), COLUMNS);
-    k.blocks = 2 * MULTIPROCESSORS / k.work > 1 ? 2 * MULTIPROCESSORS / k.work : 1;
+    int work = divide_up(v->fine_c, 16) * divide_up(divide_up(v->coarse_c, 16), COLUMNS);
+    k.blocks = 2 * MULTIPROCESSORS / work > 1 ? 2 * MULTIPROCESSORS / work : 1;
     k.blocks = k.blocks < k.tiles * n ? k.blocks : k.tiles * n;
     return k;
 }
@@ -134,7 +135,8 @@ int step_weight(struct weight_pass *p)
     p->cols = 16 * j.col_groups;
     int columns = j.col_groups < COLUMNS ? j.col_groups : COLUMNS;
     size_t shared = 32 * HALF * (size_t)(TAPS + columns) + sizeof(struct place) * (TAPS + 1) * ROWS;
-    return cuda_start(step_weight_multiply, dim3(k.blocks, k.work), THREADS, shared, p->stream, j);
+    return cuda_start(step_weight_multiply, dim3(k.blocks, j.row_groups, divide_up(j.col_groups, COLUMNS)),
+                      THREADS, shared, p->stream, j);
 }
 
 size_t step_weight_bytes(const struct conv *v)

@@ -92,6 +92,7 @@ __device__ __forceinline__ void write_part(const struct three_weight_job &j, con
         }
 }
 
+/* blockIdx: a share of the tiles; 16 channels of x; 16 wn of dy. */
 __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
     three_weight_multiply(const __grid_constant__ struct three_weight_job j)
 {
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
     struct line *list = (struct line *)(in + STAGES * words);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, shift = warp % 3;
     int n = warp / 3 % p.wn, position = warp / 3 / p.wn;
-    int chunk = blockIdx.y % p.chunks, first_group = blockIdx.y / p.chunks * p.wn;
+    int chunk = blockIdx.y, first_group = blockIdx.z * p.wn;
     struct corner warp_at = warp_corner(p, position);
     /* tiles of the input: voxels 0-7 with channels 0-7, then 8-15; voxels 8-15 likewise. Of the gradient:
      * channels 0-7 with voxels 0-7, then 8-15; channels 8-15 likewise. */
@@ -171,7 +172,7 @@ int three_weight(struct weight_pass *p)
     p->parts = blocks * j.p.wz * j.p.wy * j.p.wx;
     p->rows = 16 * j.p.chunks;
     p->cols = 16 * j.p.groups;
-    return cuda_start(three_weight_multiply, dim3(blocks, j.p.chunks * divide_up(j.p.groups, j.p.wn)),
+    return cuda_start(three_weight_multiply, dim3(blocks, j.p.chunks, divide_up(j.p.groups, j.p.wn)),
                       WEIGHT_THREADS, three_weight_shared(j.p), p->stream, j);
 }
 
