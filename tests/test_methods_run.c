@@ -276,6 +276,20 @@ static void odd_batches_are_refused(void **state)
     }
 }
 
+static void wide_critics_are_refused(void **state)
+{
+    static char names[][8] = {"dan", "sassnet"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct error e;
+        struct settings set = small_settings(names[i]);
+        set.filters = 255;
+        assert_ok(method_find(names[i])->check(&set, &e), e);
+        set.filters = 256; /* as many as --filters allows */
+        assert_refused(method_find(names[i])->check(&set, &e), e, ERR_CONFIG, "C03");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +299,7 @@ int main(void)
         cmocka_unit_test(middle_survives_a_bad_step),
         cmocka_unit_test(branches_publish_a_vnet),
         cmocka_unit_test(odd_batches_are_refused),
+        cmocka_unit_test(wide_critics_are_refused),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

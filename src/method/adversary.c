@@ -7,6 +7,17 @@
 
 #include "method/parts.h"
 
+int adversary_check(const struct settings *s, struct error *e)
+{
+    enum { MOST = 255 }; /* one more, and conv4, from 16 to 32 times as many channels, has 2^31 weights */
+    if (semi_check(s, e) < 0)
+        return -1;
+    if (s->filters <= MOST)
+        return 0;
+    return fail(e, ERR_CONFIG, "C03", "--filters %lld: %s allows up to %d, for its critic has up to 32 times "
+                "as many channels", (long long)s->filters, s->method, MOST);
+}
+
 static int upload_truth(struct trainer *t, struct adversary *a, struct error *e)
 {
     int n = t->n_labeled + t->n_unlabeled;

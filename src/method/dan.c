@@ -55,7 +55,7 @@ const struct method method_dan = {
     .name = "dan",
     .paper = "Zhang et al., MICCAI 2017",
     .consistency = 0.1,
-    .check = semi_check,
+    .check = adversary_check,
     .state_bytes = sizeof(struct dan),
     .done = dan_done,
     .phases = {{.name = "train", .share = 1.0, .begin = begin,

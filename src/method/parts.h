@@ -156,6 +156,8 @@ struct adversary {
     struct tensor map, dmap;      /* (n, d, h, w, channels of the map) */
     struct tensor truth, known;   /* (n, 1, 1, 1, 1) U8: 1 where labelled; 1 everywhere */
 };
+/* Methods' check: refuses batches without unlabelled patches, and critics that are too wide [C03]. */
+int adversary_check(const struct settings *s, struct error *e);
 int adversary_begin(struct trainer *t, struct adversary *a, int channels, struct error *e);
 void adversary_done(struct trainer *t, struct adversary *a);
 struct tensor adversary_fool(struct trainer *t, struct adversary *a, double weight, double *value);
