@@ -185,6 +185,24 @@ static void resume_without_checkpoint_starts_over(void **state)
     assert_true(result_of("run") == want);
 }
 
+/* Whoever asks for a model in between gets none rather than an earlier run's. */
+static void starting_anew_forgets_old_models(void **state)
+{
+    static const char *const models[] = {"run/model.safetensors", "run/best.safetensors",
+                                         "run/stage1.safetensors", "run/stage1-middle.safetensors"};
+    (void)state;
+    struct error e;
+    fresh_folder("run");
+    assert_ok(train("run", 0, 1, &e), e);
+    for (int i = 0; i < 4; i++)
+        if (!io_exists(models[i]))
+            assert_int_equal(link("run/model.safetensors", models[i]), 0);
+    heard.stop_at = 3;
+    assert_refused(train("run", 0, 1, &e), e, ERR_STOPPED, "P11");
+    for (int i = 0; i < 4; i++)
+        assert_false(io_exists(models[i]));
+}
+
 static void checkpoints_by_the_clock_change_no_bit(void **state)
 {
     (void)state;
@@ -607,6 +625,7 @@ int main(void)
         TEST(one_step_a_start),
         TEST(a_finished_run_stays),
         TEST(resume_without_checkpoint_starts_over),
+        TEST(starting_anew_forgets_old_models),
         TEST(checkpoints_by_the_clock_change_no_bit),
         TEST(killed_at_every_io_call),
         TEST(killed_at_random_instants),

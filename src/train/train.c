@@ -271,12 +271,13 @@ static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* A run that starts anew must not be continued from what an earlier one left. */
+/* A run that starts anew must not be continued, nor be asked for masks, from what an earlier one left. */
 static int forget_old(const char *run, struct error *e)
 {
     static const char *const names[] = {"checkpoint-a.safetensors", "checkpoint-b.safetensors",
-                                        "model.safetensors", "best.safetensors"};
-    for (int i = 0; i < 4; i++) {
+                                        "model.safetensors", "best.safetensors", "stage1.safetensors",
+                                        "stage1-middle.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = path_join(e, run, names[i]);
         if (!path)
             return -1;
