@@ -47,7 +47,8 @@ enum { CUDA_LANDING = 1 << 16 };
 int cuda_own(struct cuda_context *c, void **out, size_t bytes);
 void cuda_disown(struct cuda_context *c, void *memory, size_t bytes); /* NULL is fine */
 
-/* Makes scratch at least this large: 0, or a CUDA error code. What was in it is lost. */
+/* Makes scratch at least this large: 0, or a CUDA error code, and then it is as large as before. What was in it
+ * is lost. */
 int cuda_reserve(struct cuda_context *c, size_t bytes);
 int cuda_reserve_beside(struct cuda_context *c, size_t bytes); /* the other scratch, likewise */
 int cuda_reserve_ring(struct cuda_context *c, size_t bytes);

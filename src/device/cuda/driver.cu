@@ -55,14 +55,22 @@ static size_t driver_own_bytes(const struct cuda_context *c)
     return c->own_bytes;
 }
 
+/* What is too small goes before its successor comes: there may be no room for both. If there is none for the
+ * larger one either, the old size comes back, for convolutions made before count on it, and a caller may be
+ * content with less [G05]. */
 static int grow(struct cuda_context *c, void **scratch, size_t *has, size_t bytes)
 {
-    if (bytes <= *has)
+    size_t before = *has;
+    if (bytes <= before)
         return cudaSuccess;
-    cuda_disown(c, *scratch, *has);
-    *has = 0;
+    cuda_disown(c, *scratch, before);
     int code = cuda_own(c, scratch, bytes);
     *has = code ? 0 : bytes;
+    if (!code || before == 0)
+        return code;
+    if (cuda_own(c, scratch, before))
+        return cudaErrorUnknown; /* not forgiven: nothing can be computed any more, with less either */
+    *has = before;
     return code;
 }
 
