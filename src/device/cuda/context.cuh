@@ -23,7 +23,6 @@ struct cuda_region {
 };
 
 struct cuda_context {
-    int index;
     cudaStream_t stream;
     cudaStream_t ahead;          /* uploads beside the work ... */
     cudaEvent_t arrived, left;   /* ... the last of them, and the last arrive() of the stream */
@@ -32,7 +31,6 @@ struct cuda_context {
     cudaEvent_t done[CUDA_BESIDE]; /* ... and each of the last ones when it was done */
     int64_t n_beside;            /* of them, so far */
     enum precision precision;
-    int multiprocessors;
     struct cuda_region taken[CUDA_BESIDE]; /* of the ring, by each of the last ones */
     void *ring;                  /* what both streams read: dy laid out */
     size_t ring_bytes, ring_at;
@@ -47,8 +45,8 @@ enum { CUDA_LANDING = 1 << 16 };
 int cuda_own(struct cuda_context *c, void **out, size_t bytes);
 void cuda_disown(struct cuda_context *c, void *memory, size_t bytes); /* NULL is fine */
 
-/* Makes scratch at least this large: 0, or a CUDA error code, and then it is as large as before. What was in it
- * is lost. */
+/* Makes scratch at least this large: 0, or a CUDA error code, and then it is as large as before. What was in
+ * it is lost. */
 int cuda_reserve(struct cuda_context *c, size_t bytes);
 int cuda_reserve_beside(struct cuda_context *c, size_t bytes); /* the other scratch, likewise */
 int cuda_reserve_ring(struct cuda_context *c, size_t bytes);

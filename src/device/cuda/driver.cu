@@ -253,9 +253,7 @@ static int driver_open(struct cuda_context **out, int index, enum precision prec
     struct cuda_context *c = (struct cuda_context *)calloc(1, sizeof *c);
     if (!c)
         return cudaErrorMemoryAllocation;
-    c->index = index;
     c->precision = precision;
-    c->multiprocessors = facts->multiprocessors;
     code = make_streams(c);
     if (!code)
         code = cuda_reserve(c, FIRST_SCRATCH);
