@@ -86,9 +86,14 @@ static inline uint32_t rng_below(struct rng *r, uint32_t n)
 }
 
 /* Uniform in the open interval (0, 1): 23 bits, so that adding a half stays exact and 1 is never met. */
+static inline float rng_word_uniform(uint32_t word)
+{
+    return ((float)(word >> 9) + 0.5f) * (1.0f / 8388608.0f);
+}
+
 static inline float rng_uniform(struct rng *r)
 {
-    return ((float)(rng_u32(r) >> 9) + 0.5f) * (1.0f / 8388608.0f);
+    return rng_word_uniform(rng_u32(r));
 }
 
 static inline float rng_between(struct rng *r, float lo, float hi)

@@ -272,8 +272,7 @@ KERNEL void k_shake_block(const struct k_shake *k, int64_t i, const uint32_t wor
     if (!k->fresh)
         k_get_four(old, k->out, k->out_bf16, i);
     EACH_CHANNEL(j, 4) {
-        float u = ((float)(int32_t)(word[j] >> 9) + 0.5f) * (1.0f / 8388608.0f);
-        float by = 1.0f + amount * (2.0f * u - 1.0f);
+        float u = k_uniform(word[j]), by = 1.0f + amount * (2.0f * u - 1.0f);
         if (k->drop)
             by = u < amount ? 0.0f : kept;
         x[j] = by * k_view_of(&k->a, x[j], channel);

@@ -333,11 +333,16 @@ KERNEL void k_random(uint32_t out[4][K_LANES], uint64_t seed, uint64_t step, uin
 #undef K_ROUND
 }
 
+/* What rng_word_uniform() makes of a random word, by way of an int, which every level converts in vectors. */
+KERNEL float k_uniform(uint32_t word)
+{
+    return ((float)(int32_t)(word >> 9) + 0.5f) * (1.0f / 8388608.0f);
+}
+
 /* Two standard normals from two random words (Box-Muller): the cosine's, then the sine's. */
 KERNEL void k_normal(float *x, float *y, uint32_t a, uint32_t b)
 {
-    float u = ((float)(int32_t)(a >> 9) + 0.5f) * (1.0f / 8388608.0f); /* as rng_uniform() */
-    float t = ((float)(int32_t)(b >> 9) + 0.5f) * (1.0f / 8388608.0f);
+    float u = k_uniform(a), t = k_uniform(b);
     float length = sqrtf(-2.0f * k_log(u)), sine, cosine;
     k_sincos_turn(t, &sine, &cosine);
     *x = length * cosine;

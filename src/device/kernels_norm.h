@@ -36,8 +36,8 @@ KERNEL void k_drop_range(const struct k_drop *k, int64_t i0, int64_t i1)
         for (int item = 0; item < k->items; item++) {
             k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)item * k->item + (uint64_t)i, 1);
             for (int64_t j = 0; j < n; j++) {
-                float u = ((float)(int32_t)(word[0][j] >> 9) + 0.5f) * (1.0f / 8388608.0f);
-                k->factor[(int64_t)item * k->c + i + j] = u >= k->p ? 1.0f / (1.0f - k->p) : 0.0f;
+                int kept = k_uniform(word[0][j]) >= k->p;
+                k->factor[(int64_t)item * k->c + i + j] = kept ? 1.0f / (1.0f - k->p) : 0.0f;
             }
         }
     }

@@ -140,8 +140,7 @@ static float initial(const struct param *p, int k, int64_t i, uint64_t seed, uin
     if (p->bound == 0)
         return p->kind == PARAM_GAMMA || p->kind == PARAM_VAR ? 1.0f : 0.0f;
     struct rng_block b = rng_block(seed, salt, RNG_INIT, ((uint64_t)k << 40) + (uint64_t)i / 4);
-    float u = ((float)(b.v[i % 4] >> 9) + 0.5f) * (1.0f / 8388608.0f);
-    return (2.0f * u - 1.0f) * p->bound;
+    return (2.0f * rng_word_uniform(b.v[i % 4]) - 1.0f) * p->bound;
 }
 
 void params_init(struct params *p, uint64_t seed, uint64_t salt)

@@ -49,8 +49,7 @@ static struct k_view item_view(const struct conv_source *in, int item, int64_t e
 static float peaks_share(const struct net *n, int layer)
 {
     struct rng_block b = rng_block(n->pass.seed, n->pass.step, n->pass.stream, (uint64_t)layer << 48);
-    float u = ((float)(b.v[0] >> 9) + 0.5f) * (1.0f / 8388608.0f);
-    return PEAKS_FROM + (PEAKS_TO - PEAKS_FROM) * u;
+    return PEAKS_FROM + (PEAKS_TO - PEAKS_FROM) * rng_word_uniform(b.v[0]);
 }
 
 static void shake_item(struct net *n, int layer, int item, const struct k_view *a, const struct tensor *out,
