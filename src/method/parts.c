@@ -25,11 +25,10 @@ void part_learn_labels(struct trainer *t, const char *model, struct loss_scratch
 {
     struct net *net = trainer_find(t, model)->net;
     struct net_pass pass = part_pass(t, NET_TRAIN, 0);
-    struct tensor everywhere = {.data = NULL};
     double ce, dice;
     net_forward(net, &t->image, &pass);
     struct tensor logits = net_value(net, "logits"), dlogits = net_grad(net, "logits");
-    double loss = loss_ce_dice(scratch, &logits, &t->label, &everywhere, 1.0, &dlogits, &ce, &dice);
+    double loss = loss_ce_dice(scratch, &logits, &t->label, NULL, 1.0, &dlogits, &ce, &dice);
     net_backward(net);
     note(t, "loss", loss);
     note(t, "ce", ce);

@@ -61,10 +61,10 @@ void semi_student(struct trainer *t, struct semi *s, const struct tensor *image)
     net_forward(net, image, &pass);
     s->logits = net_value(net, "logits");
     s->dlogits = net_grad(net, "logits");
-    struct tensor z = tensor_items(&s->logits, 0, t->n_labeled), none = {.data = NULL};
+    struct tensor z = tensor_items(&s->logits, 0, t->n_labeled);
     struct tensor dz = tensor_items(&s->dlogits, 0, t->n_labeled);
     struct tensor label = tensor_items(&t->label, 0, t->n_labeled);
-    ask_ce_dice(s->scratch, &z, &label, &none, 1.0, &dz, &s->supervised, &s->ce, &s->dice);
+    ask_ce_dice(s->scratch, &z, &label, NULL, 1.0, &dz, &s->supervised, &s->ce, &s->dice);
 }
 
 struct tensor semi_teacher(struct trainer *t, struct net *net, const struct tensor *image, int number)
@@ -102,6 +102,5 @@ void semi_learn(struct trainer *t, struct semi *s, const char *name, const doubl
 
 void semi_after(struct trainer *t)
 {
-    ema_update(trainer_find(t, "teacher")->params, trainer_find(t, "student")->params, t->step,
-               t->set->ema_decay);
+    part_average_weights(t, "teacher", "student");
 }

@@ -34,8 +34,8 @@ void loss_settle(struct loss_scratch *s);
 
 /* ---- supervised ------------------------------------------------------------------------------ */
 /* (1 - s) CE + s * mean over foreground classes of Dice with squared denominator, eps 1e-5, s the share of
- * Dice (published: 0.5); both weighted by voxel (weights F32 (n,d,h,w,1) or data NULL for 1 everywhere: sums
- * and CE's mean use them).
+ * Dice (published: 0.5); both weighted by voxel (weights F32 (n,d,h,w,1); NULL, or data NULL: 1 everywhere;
+ * sums and CE's mean use them).
  * loss, ce and dice, if not NULL, get it and its two parts. An empty weight sum gives 0 [M08]. */
 void ask_ce_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label,
                  const struct tensor *weights, double weight, const struct tensor *dlogits, double *loss,
