@@ -71,5 +71,5 @@ void part_average(struct trainer *t, const char *teacher, const char *student)
     const struct params *from = trainer_find(t, student)->params;
     part_average_weights(t, teacher, student);
     to->dev->ops->copy(to->dev, to->value + to->trainable_count, from->value + from->trainable_count,
-                       (size_t)(from->count - from->trainable_count) * sizeof(float));
+                       (size_t)params_buffer_count(from) * sizeof(float));
 }

@@ -187,6 +187,11 @@ int params_part(struct params **out, const struct params *from, const struct net
     return 0;
 }
 
+int64_t params_buffer_count(const struct params *p)
+{
+    return p->count - p->trainable_count;
+}
+
 void params_zero_grad(struct params *p)
 {
     CHECK(p->grad);

@@ -63,6 +63,7 @@ void params_free(struct params *p); /* NULL is fine */
 void params_init(struct params *p, uint64_t seed, uint64_t salt);
 /* Values, buffers and batches; the two must have the same definition. */
 void params_copy(struct params *to, const struct params *from);
+int64_t params_buffer_count(const struct params *p); /* running statistics, behind the trainable part */
 void params_zero_grad(struct params *p); /* forgets them: nothing is touched */
 /* Runs a kernel (kernels.h) that changes the `count` values from number `first` on, its index 0. One or more
  * calls, then params_mapped(): a network whose weights were packed finds them packed. */

@@ -12,18 +12,13 @@
 enum { WINDOWS = 4 };
 static const float OWN_SHARE = 0.5f;
 
-static size_t statistics_count(const struct params *p)
-{
-    return (size_t)(p->count - p->trainable_count);
-}
-
 int statistics_keep(struct predictor *p, struct error *e)
 {
     for (int i = 0; i < 2 && p->o.adapt; i++) {
         const struct params *of = p->model[i].params;
         if (!of || (i == 1 && of == p->model[0].params))
             continue;
-        size_t n = statistics_count(of);
+        size_t n = (size_t)params_buffer_count(of);
         p->trained[i] = mem_alloc(e, n, sizeof(float));
         p->own[i] = mem_alloc(e, n, sizeof(float));
         if (!p->trained[i] || !p->own[i])
@@ -40,7 +35,7 @@ static void set_statistics(struct predictor *p, float *const values[2])
         if (!values[i])
             continue;
         p->dev->ops->upload(p->dev, of->value + of->trainable_count, values[i],
-                            statistics_count(of) * sizeof(float));
+                            (size_t)params_buffer_count(of) * sizeof(float));
         of->version++;
     }
 }
@@ -65,7 +60,7 @@ void statistics_adapt(struct walk *w)
     for (int i = 0; i < 2; i++) {
         const struct params *of = p->model[i].params;
         float *own = p->own[i];
-        size_t n = own ? statistics_count(of) : 0;
+        size_t n = own ? (size_t)params_buffer_count(of) : 0;
         if (own)
             p->dev->ops->download(p->dev, own, of->value + of->trainable_count, n * sizeof(float));
         for (size_t k = 0; k < n; k++)

@@ -124,21 +124,16 @@ void trainer_free_models(struct trainer *t)
     t->n_models = 0;
 }
 
-static int64_t buffer_count(const struct params *p)
-{
-    return p->count - p->trainable_count;
-}
-
 int trainer_settle(struct trainer *t, struct error *e)
 {
     for (int i = 0; i < t->n_models; i++) {
         struct model *m = &t->models[i];
         if (m->name[0] && !t->own->named[i])
             model_clear(t, m);
-        if (!m->name[0] || t->own->buffers[i] || buffer_count(m->params) == 0)
+        if (!m->name[0] || t->own->buffers[i] || params_buffer_count(m->params) == 0)
             continue;
         t->own->buffers[i] =
-            t->dev->ops->alloc(t->dev, (size_t)buffer_count(m->params) * sizeof(float));
+            t->dev->ops->alloc(t->dev, (size_t)params_buffer_count(m->params) * sizeof(float));
     }
     CHECK(t->target >= 0 && t->target < t->n_models && t->models[t->target].name[0]);
     return device_check(t->dev, e);
@@ -153,7 +148,7 @@ void trainer_keep_buffers(struct trainer *t)
         if (!p || !t->own->buffers[i])
             continue;
         t->dev->ops->copy(t->dev, t->own->buffers[i], p->value + p->trainable_count,
-                          (size_t)buffer_count(p) * sizeof(float));
+                          (size_t)params_buffer_count(p) * sizeof(float));
         t->own->batches[i] = p->batches;
     }
 }
@@ -165,7 +160,7 @@ void trainer_restore_buffers(struct trainer *t)
         if (!p || !t->own->buffers[i])
             continue;
         t->dev->ops->copy(t->dev, p->value + p->trainable_count, t->own->buffers[i],
-                          (size_t)buffer_count(p) * sizeof(float));
+                          (size_t)params_buffer_count(p) * sizeof(float));
         p->batches = t->own->batches[i];
         p->version++;
     }
