@@ -190,11 +190,11 @@ KERNEL void k_side_nearest_range(const struct k_side_nearest *k, int64_t i0, int
     }
 }
 
-/* The map of a class, number `of` of c in a voxel, from squares: each side by its own largest; 0 on the
+/* The map of a class, one of c numbers of a voxel, from squares: each side by its own largest; 0 on the
  * outermost voxels inside, and all over if one side is empty. */
 struct k_side_map {
     const float *square, *most_outside, *most_inside;
-    float *out;
+    float *out;                 /* that number of the first voxel */
     int c;
 };
 KERNEL void k_side_map_range(const struct k_side_map *k, int64_t i0, int64_t i1)

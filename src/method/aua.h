@@ -25,7 +25,7 @@ struct net_definition aua_definition(const struct trainer *t);
 int aua_scratch(struct trainer *t, struct error *e);
 
 /* The distribution that `m` gives for items first .. first+n-1 of its batch, and where their gradients go.
- * set: the losses of a step set them, all items. */
+ * set 1: the losses of a step set these gradients, of all items, where they would else be added to zeros. */
 struct gaussian aua_distribution(struct trainer *t, struct model *m, int number, int first, int n);
 void aua_gradients(struct gaussian *g, struct model *m, int first, int n, int set);
 

@@ -11,8 +11,7 @@ enum { VALIDATE_CLASSES = 256 };
 
 struct validation {
     double dice;                        /* NaN: defined nowhere [M05] */
-    double per_class
-        [VALIDATE_CLASSES]; /* [k] is class k + 1, mean over the cases where it is defined */
+    double per_class[VALIDATE_CLASSES]; /* [k] is class k + 1, mean over the cases where it is defined */
     int n;                              /* foreground classes */
     int undefined;                      /* (case, class) pairs absent from truth and prediction */
 };
