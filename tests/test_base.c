@@ -24,6 +24,14 @@ static void errors_are_one_printable_line(void **state)
     fail_in(&e, path);
     assert_non_null(strstr(e.text, "/tail.nii: reason"));
     assert_true(strlen(e.text) < 230);
+    char letters[2 * 170 + 1] = "", shown[sizeof e.text];
+    for (int i = 0; i < 170; i++)
+        memcpy(letters + 2 * i, "ö", 3);
+    for (int n = 0; n < 2; n++) { /* what does not fit is cut between letters */
+        fail(&e, ERR_DATA, NULL, "%s", letters);
+        fail_in(&e, n ? "a/long/path/to/a/scan" : "a/long/path/to/a/scan1");
+        assert_string_equal(text_escape(shown, sizeof shown, e.text), e.text);
+    }
 }
 
 static void valid_utf8_is_kept(void **state)

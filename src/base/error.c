@@ -53,8 +53,7 @@ int fail_in(struct error *e, const char *path)
     char shown[PATH_SHOWN + 1], text[sizeof e->text + sizeof shown + 2];
     show_path(shown, sizeof shown, path);
     snprintf(text, sizeof text, "%s: %s", shown, e->text);
-    memcpy(e->text, text, sizeof e->text - 1);
-    e->text[sizeof e->text - 1] = '\0';
+    text_escape(e->text, sizeof e->text, text); /* both parts are escaped: it only cuts, between letters */
     return -1;
 }
 
