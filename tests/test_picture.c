@@ -1,5 +1,6 @@
 /* test_picture.c - sheets: colours, sides of the body, proportions; PNG files read back by libpng.
  */
+#include <errno.h>
 #include <math.h>
 #include <png.h>
 #include <setjmp.h>
@@ -203,14 +204,30 @@ static void png_reads_back(void **state)
     picture_free(&p);
 }
 
+static ssize_t full_write(int fd, const void *bytes, size_t n)
+{
+    (void)fd;
+    (void)bytes;
+    (void)n;
+    errno = ENOSPC;
+    return -1;
+}
+
 static void write_failure_leaves_nothing(void **state)
 {
     struct picture p = {0};
     struct error e;
+    struct io_ops full = io_posix;
     (void)state;
+    full.write = full_write;
     assert_int_equal(picture_new(&p, 8, 8, &e), 0);
     assert_int_equal(picture_write(&p, "/nonexistent-folder/a.png", &e), -1);
     assert_int_equal(e.code, ERR_SYSTEM);
+    io = &full;
+    assert_int_equal(picture_write(&p, "/tmp/falx-full.png", &e), -1);
+    io = &io_posix;
+    assert_string_equal(e.text, "/tmp/falx-full.png: cannot write: No space left on device");
+    assert_false(io_exists("/tmp/falx-full.png"));
     picture_free(&p);
 }
 

@@ -27,7 +27,8 @@ void picture_free(struct picture *p)
 
 struct sink {
     struct io_file *file;
-    struct error *e; /* filled by the first failure */
+    const char *path;
+    struct error *e; /* filled by the first failure, with the path */
     int failed;
 };
 
@@ -48,8 +49,10 @@ static void on_flush(png_structp png)
 static void on_error(png_structp png, png_const_charp text)
 {
     struct sink *s = png_get_error_ptr(png);
-    if (!s->failed)
+    if (!s->failed) {
         fail(s->e, ERR_SYSTEM, NULL, "PNG: %s", text);
+        fail_in(s->e, s->path);
+    }
     s->failed = 1;
     png_longjmp(png, 1);
 }
@@ -66,7 +69,8 @@ static int encode(const struct picture *p, struct sink *s)
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info) {
         png_destroy_write_struct(&png, NULL);
-        return fail(s->e, ERR_MEMORY, NULL, "no memory to write a PNG");
+        fail(s->e, ERR_MEMORY, NULL, "no memory to write a PNG");
+        return fail_in(s->e, s->path);
     }
     if (setjmp(png_jmpbuf(png)) == 0) {
         png_set_write_fn(png, s, on_bytes, on_flush);
@@ -84,12 +88,12 @@ static int encode(const struct picture *p, struct sink *s)
 
 int picture_write(const struct picture *p, const char *path, struct error *e)
 {
-    struct sink s = {NULL, e, 0};
+    struct sink s = {.path = path, .e = e};
     if (io_create(&s.file, path, 0666, e) < 0)
         return -1;
     if (encode(p, &s) < 0) {
         io_abandon(s.file);
-        return fail_in(e, path);
+        return -1;
     }
     return io_commit(s.file, e);
 }
