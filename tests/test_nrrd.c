@@ -1,4 +1,6 @@
 /* test_nrrd.c - NRRD in and out: types, axes, spaces, detached files, refusals, round trips. */
+#include <locale.h>
+
 #include "volume/nrrd.h"
 #include "volume_files.h"
 
@@ -492,6 +494,27 @@ static void round_trips_to_the_bit(void **state)
     }
 }
 
+/* A program that embeds falx may have set a locale with a decimal comma. */
+static void writes_points_in_every_locale(void **state)
+{
+    (void)state;
+    struct error e;
+    struct volume v = random_volume(DTYPE_U8, 1, 7), back;
+    setenv("LOCPATH", test_folder, 1);
+    if (system("localedef -i de_DE -f UTF-8 ./de_DE.UTF-8 >/dev/null 2>&1") != 0 ||
+        !setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
+        volume_free(&v);
+        skip(); /* no sources of locales here */
+    }
+    int written = nrrd_write(&v, "x.nrrd", &e);
+    setlocale(LC_NUMERIC, "C");
+    assert_ok(written, e);
+    assert_ok(volume_read(&back, "x.nrrd", NULL, &e), e);
+    check_equal(&v, &back);
+    volume_free(&v);
+    volume_free(&back);
+}
+
 static void writes_scaled_values(void **state)
 {
     (void)state;
@@ -646,7 +669,7 @@ int main(void)
         cmocka_unit_test(round_trips_to_the_bit), cmocka_unit_test(writes_scaled_values),
         cmocka_unit_test(writes_segmentations), cmocka_unit_test(refuses_too_many_segments),
         cmocka_unit_test(survives_lost_memory), cmocka_unit_test(refuses_every_prefix),
-        cmocka_unit_test(reads_headers_alone),
+        cmocka_unit_test(reads_headers_alone), cmocka_unit_test(writes_points_in_every_locale),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

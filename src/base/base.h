@@ -142,6 +142,8 @@ int path_is_plain(const char *name);
  * type; no hex, no blanks, no trailing text, whatever the locale. Return 0 or -1. */
 int parse_int(int64_t *out, const char *text);
 int parse_real(double *out, const char *text);
+/* The way back, with 17 digits: parse_real() then gives the same bits. Returns out. */
+char *text_real(char out[32], double value);
 
 /* FNV-1a by words of 8 bytes; not cryptographic. */
 uint64_t hash_bytes(const void *bytes, size_t n, uint64_t start);

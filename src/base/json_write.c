@@ -107,10 +107,8 @@ void js_out_bool(struct js_out *o, const char *key, int value)
 
 static void put_real(struct js_out *o, double value)
 {
-    if (isfinite(value))
-        put_number(o, "%.17g", value);
-    else
-        put_text(o, "null");
+    char text[32];
+    put_text(o, isfinite(value) ? text_real(text, value) : "null");
 }
 
 void js_out_int(struct js_out *o, const char *key, int64_t value)

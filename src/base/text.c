@@ -172,6 +172,16 @@ int parse_real(double *out, const char *text)
     return 0;
 }
 
+char *text_real(char out[32], double value)
+{
+    pthread_once(&c_locale_once, make_c_locale);
+    locale_t callers = c_locale ? uselocale(c_locale) : (locale_t)0;
+    snprintf(out, 32, "%.17g", value);
+    if (callers)
+        uselocale(callers);
+    return out;
+}
+
 uint64_t hash_bytes(const void *bytes, size_t n, uint64_t start)
 {
     const unsigned char *p = bytes;

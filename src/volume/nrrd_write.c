@@ -36,7 +36,9 @@ PRINTF(2, 3) static void put(struct header_out *t, const char *fmt, ...)
 static void put_column(struct header_out *t, const struct geometry *g, int c)
 {
     double sign = g->known ? -1.0 : 1.0;
-    put(t, " (%.17g,%.17g,%.17g)", sign * g->affine[0][c], sign * g->affine[1][c], g->affine[2][c]);
+    char x[32], y[32], z[32];
+    put(t, " (%s,%s,%s)", text_real(x, sign * g->affine[0][c]), text_real(y, sign * g->affine[1][c]),
+        text_real(z, g->affine[2][c]));
 }
 
 /* Everything but the blank line. */
