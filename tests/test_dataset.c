@@ -323,6 +323,10 @@ static void prepared(void **state)
     put("labels/z.nii", "");
     put_each("images/@.nii", "x y z other");
     expect_set(".", NULL, LAYOUT_PREPARED, "z+ x- | y-");
+    struct dataset d;
+    assert_ok(dataset_open(&d, ".", NULL, &e), e);
+    assert_false(d.cases[0].place_unknown); /* no word of it: a file without a place is told of */
+    dataset_free(&d);
 }
 
 static void left_atrium(void **state)

@@ -88,8 +88,10 @@ int js_is_array(const struct js *v)
 
 int js_is_bool(int *out, const struct js *v)
 {
+    if (!json_is_boolean(value_of(v)))
+        return 0;
     *out = json_is_true(value_of(v));
-    return json_is_boolean(value_of(v)) ? 1 : 0;
+    return 1;
 }
 
 int js_count(const struct js *v)

@@ -27,7 +27,7 @@ void js_free(struct js *document); /* NULL is fine; only what js_read_file or js
 const struct js *js_get(const struct js *object, const char *key);
 int js_is_object(const struct js *v);
 int js_is_array(const struct js *v);
-int js_is_bool(int *out, const struct js *v); /* 1 and the value, or 0 */
+int js_is_bool(int *out, const struct js *v); /* 1 and the value; or 0, and *out stays as it is */
 int js_count(const struct js *v); /* entries of an array or object, else 0 */
 const struct js *js_at(const struct js *array, int i);
 const char *js_text(const struct js *v);            /* NULL if it is no string */
