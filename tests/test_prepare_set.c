@@ -187,6 +187,30 @@ static void what_is_done_is_kept(void **state)
     assert_false(io_exists("out/unfinished"));
 }
 
+/* Names of classes come from a json beside the scans, which may change while these do not. */
+static void other_names_of_classes_are_taken_over(void **state)
+{
+    (void)state;
+    struct prepare_options o = {.preset = "auto", .folder = "out", .version = "test", .report = &told};
+    struct prepare_summary s;
+    struct dataset d, out;
+    struct error e;
+    assert_ok(dataset_open(&d, "raw", NULL, &e), e);
+    d.n_classes = 2;
+    d.class_names = mem_alloc(&e, 2, sizeof *d.class_names);
+    d.class_names[0] = mem_string(&e, "background");
+    for (int i = 0; i < 2; i++) {
+        mem_free(d.class_names[1]);
+        d.class_names[1] = mem_string(&e, i ? "liver" : "organ");
+        assert_ok(prepare_set(&s, &d, &o, &e), e);
+        assert_int_equal(i ? s.n_kept : s.n_made, 4);
+        assert_ok(dataset_open(&out, "out", NULL, &e), e);
+        assert_string_equal(out.class_names[1], d.class_names[1]);
+        dataset_free(&out);
+    }
+    dataset_free(&d);
+}
+
 static void one_cache_serves_every_seed(void **state)
 {
     (void)state;
@@ -552,7 +576,7 @@ int main(void)
         TEST(the_output_is_a_data_set),
         TEST(threads_change_no_byte),
         TEST(what_is_done_is_kept),
-        TEST(one_cache_serves_every_seed),
+        TEST(one_cache_serves_every_seed), TEST(other_names_of_classes_are_taken_over),
         TEST(a_folder_of_others_is_left_alone),
         TEST(two_runs_do_not_share_a_folder),
         TEST(a_folder_made_meanwhile_is_not_shared),

@@ -225,7 +225,7 @@ int state_load(struct set *s, struct error *e)
     return 0;
 }
 
-/* Everything that decides the result without looking into a file. */
+/* Everything that decides what prepared.json says, but for what is inside of scans. */
 static uint64_t request_hash(const struct set *s)
 {
     const struct prepare_options *o = s->o;
@@ -236,6 +236,8 @@ static uint64_t request_hash(const struct set *s)
         uint64_t facts[2] = {s->cases[i].source, (uint64_t)s->cases[i].from->split};
         hash = hash_bytes(facts, sizeof facts, hash);
     }
+    for (int i = 0; i < s->d->n_classes && s->d->class_names; i++)
+        hash = hash_bytes(s->d->class_names[i], strlen(s->d->class_names[i]), hash);
     return hash;
 }
 
