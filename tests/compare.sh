@@ -75,6 +75,9 @@ same whole moved
 timeout 60 bash -c 'trap "" CHLD; exec "$@"' - "$falx" compare set -o childless $tiny --methods supervised --labels 2 \
     --quiet || fail 'a parent that ignores SIGCHLD'
 
+taskset -c 0 "$falx" compare set -o pinned $tiny --methods supervised --labels 2 --quiet || fail 'one core'
+grep -q '"threads": 1,' pinned/runs/*/run.json || fail "more threads than cores it may use: $(grep threads pinned/runs/*/run.json)"
+
 # ---- a run that fails, and others that do not ---------------------------------------------------------------------
 "$falx" compare set -o failing $tiny --methods supervised,supervised:patch=1024:batch=64,mt --labels 2 --reference mt \
     >out 2>err

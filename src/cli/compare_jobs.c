@@ -17,6 +17,7 @@
 
 #include "base/child.h"
 #include "base/io.h"
+#include "base/pool.h"
 #include "cli/bench.h"
 #include "cli/compare_int.h"
 #include "train/method.h"
@@ -89,8 +90,7 @@ static int start(struct queue *q, struct job *j, struct error *e)
     const struct config *c = q->p->c;
     const struct plan_cell *cell = &q->p->cells[j->cell];
     int slot = (int)(j - q->jobs), n = 0, result = -1;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t threads = c->threads ? c->threads : cores > 0 ? cores : 1;
+    int64_t threads = c->threads ? c->threads : pool_usable_cores();
     threads = threads / q->n_jobs > 0 ? threads / q->n_jobs : 1;
     char **argv = mem_alloc(e, (size_t)c->n_given + 8, sizeof *argv), *log = log_path(q->p, cell, e);
     char *only = mem_format(e, "--cell=%s", cell->name);
