@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "base/json.h"
 #include "base/json_write.h"
 
@@ -154,4 +155,14 @@ int js_out_take(char **text, struct js_out *o, struct error *e)
     }
     memset(o, 0, sizeof *o);
     return failed ? -1 : 0;
+}
+
+int js_out_write(struct js_out *o, const char *path, mode_t mode, struct error *e)
+{
+    char *text = NULL;
+    int result = js_out_take(&text, o, e);
+    if (result == 0)
+        result = path ? io_write_all(path, mode, text, strlen(text), e) : -1;
+    mem_free(text);
+    return result;
 }

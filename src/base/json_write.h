@@ -8,6 +8,8 @@
 #ifndef FALX_JSON_WRITE_H
 #define FALX_JSON_WRITE_H
 
+#include <sys/types.h>
+
 #include "base/base.h"
 
 struct js_out { /* start zeroed */
@@ -27,5 +29,7 @@ void js_out_ints(struct js_out *o, const char *key, const int64_t *values, int n
 void js_out_reals(struct js_out *o, const char *key, const double *values, int n);
 /* Gives the text (mem_free) and empties *o; -1 if anything failed on the way. */
 int js_out_take(char **text, struct js_out *o, struct error *e);
+/* Writes the text to a file of this mode and empties *o. path NULL: its error is told already. */
+int js_out_write(struct js_out *o, const char *path, mode_t mode, struct error *e);
 
 #endif

@@ -263,14 +263,8 @@ static void curves_to_json(struct js_out *o, struct runs *store, struct error *e
 
 static int write_result(const struct plan_cell *cell, struct js_out *o, struct error *e)
 {
-    char *text = NULL;
-    int result = js_out_take(&text, o, e);
-    if (result == 0)
-        result = io_make_folders(cell->run, e);
-    if (result == 0)
-        result = io_write_all(cell->result, 0666, text, strlen(text), e);
-    mem_free(text);
-    return result;
+    int made = io_make_folders(cell->run, e) == 0;
+    return js_out_write(o, made ? cell->result : NULL, 0666, e);
 }
 
 static int tell_result(struct cell_run *r, struct error *e)

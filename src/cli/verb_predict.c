@@ -177,13 +177,10 @@ static int write_outputs(const struct config *c, const struct dataset *d, const 
 
 static int write_scores(const struct config *c, struct js_out *scores, struct error *e)
 {
-    char *text = NULL, *path = scores_path(c, e);
-    int result = -1;
+    char *path = scores_path(c, e);
     js_out_close(scores, ']');
     js_out_close(scores, '}');
-    if (js_out_take(&text, scores, e) == 0 && path)
-        result = io_write_all(path, 0666, text, strlen(text), e);
-    mem_free(text);
+    int result = js_out_write(scores, path, 0666, e);
     mem_free(path);
     return result;
 }

@@ -184,8 +184,7 @@ static int write_run_json(const struct config *c, const struct train_data *d, co
                           struct error *e)
 {
     struct js_out o = {0};
-    char hash[20], *text = NULL, *path = path_join(e, c->output, "run.json");
-    int result = -1;
+    char hash[20], *path = path_join(e, c->output, "run.json");
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)d->hash);
     js_out_open(&o, NULL, '{');
     config_to_json(&o, c, CONFIG_WITH_PATHS);
@@ -201,9 +200,7 @@ static int write_run_json(const struct config *c, const struct train_data *d, co
     js_out_close(&o, ']');
     run_facts_to_json(&o, &d->facts);
     js_out_close(&o, '}');
-    if (js_out_take(&text, &o, e) == 0 && path)
-        result = io_write_all(path, 0600, text, strlen(text), e);
-    mem_free(text);
+    int result = js_out_write(&o, path, 0600, e);
     mem_free(path);
     return result;
 }

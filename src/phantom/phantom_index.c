@@ -22,14 +22,11 @@ static int write_text(const char *folder, const char *name, const char *text, st
     return rc;
 }
 
-/* Takes the text out of `js` and writes it. */
 static int write_json(const char *folder, const char *name, struct js_out *js, struct error *e)
 {
-    char *text = NULL;
-    int rc = js_out_take(&text, js, e);
-    if (rc == 0)
-        rc = write_text(folder, name, text, e);
-    mem_free(text);
+    char *path = path_join(e, folder, name);
+    int rc = js_out_write(js, path, 0666, e);
+    mem_free(path);
     return rc;
 }
 

@@ -293,24 +293,12 @@ static void record_to_json(struct js_out *o, const struct set *s, const struct s
     js_out_close(o, '}');
 }
 
-static int write_json(const char *path, struct js_out *o, struct error *e)
-{
-    char *text = NULL;
-    if (js_out_take(&text, o, e) < 0)
-        return -1;
-    int status = io_write_all(path, 0666, text, strlen(text), e);
-    mem_free(text);
-    return status;
-}
-
 int state_save_case(const struct set *s, const struct set_case *c, struct error *e)
 {
     struct js_out o = {0};
     char *path = record_path(s, c, e);
-    if (!path)
-        return -1;
     record_to_json(&o, s, c);
-    int status = write_json(path, &o, e);
+    int status = js_out_write(&o, path, 0666, e);
     mem_free(path);
     return status;
 }
@@ -410,7 +398,7 @@ static int write_prepared(const struct set *s, struct error *e)
     }
     js_out_close(&o, ']');
     js_out_close(&o, '}');
-    return write_json(s->json, &o, e);
+    return js_out_write(&o, s->json, 0666, e);
 }
 
 int state_finish(const struct set *s, struct error *e)
