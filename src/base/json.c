@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -124,6 +125,12 @@ int js_real(double *out, const struct js *v)
         return -1;
     *out = json_number_value(value_of(v));
     return 0;
+}
+
+double js_number(const struct js *v)
+{
+    double x;
+    return js_real(&x, v) < 0 ? NAN : x;
 }
 
 int js_next(void **place, const char **key, const struct js **value, const struct js *object)

@@ -228,8 +228,6 @@ static void print_mean(double mean, double sd, double times, int digits, int wid
     printf("  %*s", width + both, text); /* the sign takes two bytes and one column */
 }
 
-static const char *const titles[REPORT_METRICS] = {"Dice", "Jaccard", "ASD", "95HD"};
-
 /* The four metrics of the literature, a row a run. */
 static void print_table(const struct reporting *t)
 {
@@ -241,8 +239,8 @@ static void print_table(const struct reporting *t)
     printf("%-*s  %7s  %6s", width, "run", "seconds", "steps");
     for (int m = 0; m < REPORT_METRICS; m++) {
         char head[32];
-        const char *unit = metric_is_distance(report_metric[m]) ? t->runs[0].scores.unit : "%";
-        snprintf(head, sizeof head, "%s %s", titles[m], unit);
+        const char *unit = report_is_share(m) ? "%" : t->runs[0].scores.unit;
+        snprintf(head, sizeof head, "%s %s", report_title[m], unit);
         printf("  %15s", head);
     }
     printf("\n");
@@ -252,8 +250,7 @@ static void print_table(const struct reporting *t)
         print_mean(r->seconds, NAN, 1, 0, 7);
         printf("  %6lld", (long long)report_steps(r));
         for (int m = 0; m < REPORT_METRICS; m++)
-            print_mean(r->scores.mean[m], r->scores.sd[m], metric_is_distance(report_metric[m]) ? 1 : 100, 2,
-                       15);
+            print_mean(r->scores.mean[m], r->scores.sd[m], report_is_share(m) ? 100 : 1, 2, 15);
         printf("\n");
     }
 }

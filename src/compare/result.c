@@ -5,7 +5,6 @@
  *
  * The file may have come from another machine or been edited: all of it is checked or ignored.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -13,12 +12,6 @@
 #include "report/svg.h"
 
 enum { MAX_POINTS = 5000 }; /* of a picture of features: more would be a blot */
-
-static double real_of(const struct js *v)
-{
-    double x;
-    return js_real(&x, v) < 0 ? NAN : x;
-}
 
 static int text_of(char **out, const struct js *v, struct error *e)
 {
@@ -30,10 +23,10 @@ static int text_of(char **out, const struct js *v, struct error *e)
 static void read_cost(struct compare_cost *out, const struct js *json)
 {
     *out = (struct compare_cost){
-        .parameters = real_of(js_get(json, "parameters")), .seconds = real_of(js_get(json, "seconds")),
-        .steps = real_of(js_get(json, "steps")), .seconds_case = real_of(js_get(json, "seconds_case")),
-        .planned_bytes = real_of(js_get(json, "planned_bytes")),
-        .peak_bytes = real_of(js_get(json, "peak_bytes"))};
+        .parameters = js_number(js_get(json, "parameters")), .seconds = js_number(js_get(json, "seconds")),
+        .steps = js_number(js_get(json, "steps")), .seconds_case = js_number(js_get(json, "seconds_case")),
+        .planned_bytes = js_number(js_get(json, "planned_bytes")),
+        .peak_bytes = js_number(js_get(json, "peak_bytes"))};
 }
 
 static int read_curve(struct compare_curve *out, const struct js *json, struct error *e)
@@ -46,8 +39,8 @@ static int read_curve(struct compare_curve *out, const struct js *json, struct e
         !(out->value = mem_alloc(e, (size_t)n, sizeof *out->value)))
         return -1;
     for (int i = 0; i < n; i++) {
-        out->step[i] = real_of(js_at(step, i));
-        out->value[i] = real_of(js_at(value, i));
+        out->step[i] = js_number(js_at(step, i));
+        out->value[i] = js_number(js_at(value, i));
     }
     out->n = n;
     return 0;
@@ -74,12 +67,12 @@ static int read_features(struct compare_features *out, const struct js *json, st
         return -1;
     for (int i = 0; i < n; i++) {
         int64_t number;
-        out->x[i] = real_of(js_at(x, i));
-        out->y[i] = real_of(js_at(y, i));
+        out->x[i] = js_number(js_at(x, i));
+        out->y[i] = js_number(js_at(y, i));
         out->class[i] = js_int(&number, js_at(class, i)) == 0 && number > 0 && number < 256 ? (int)number : 0;
     }
-    out->apart = real_of(js_get(json, "apart"));
-    out->explained = real_of(js_get(json, "explained"));
+    out->apart = js_number(js_get(json, "apart"));
+    out->explained = js_number(js_get(json, "explained"));
     out->n = n;
     return 0;
 }
@@ -92,10 +85,11 @@ static int read_values(struct compare_run *r, const struct js *json, struct erro
         (js_count(ambiguity) == n && !(r->ambiguity = mem_alloc(e, (size_t)n, sizeof *r->ambiguity))))
         return -1;
     for (int i = 0; i < n; i++) {
+        const struct js *mean = js_get(js_at(cases, i), "mean");
         for (int m = 0; m < REPORT_METRICS; m++)
-            r->value[i][m] = real_of(js_get(js_get(js_at(cases, i), "mean"), metric_name(report_metric[m])));
+            r->value[i][m] = js_number(js_get(mean, metric_name(report_metric[m])));
         if (r->ambiguity)
-            r->ambiguity[i] = real_of(js_at(ambiguity, i));
+            r->ambiguity[i] = js_number(js_at(ambiguity, i));
     }
     return 0;
 }

@@ -11,13 +11,6 @@
 
 #include "compare/compare.h"
 
-static const char *const titles[REPORT_METRICS] = {"Dice", "Jaccard", "ASD", "95HD"};
-
-static int is_share(int m)
-{
-    return !metric_is_distance(report_metric[m]);
-}
-
 /* ---- grids ----------------------------------------------------------------------------------------- */
 
 static int grid_new(struct grid *g, const char *title, int rows, int columns, int n_left, struct error *e)
@@ -61,7 +54,7 @@ static int is_best(const struct compare_table *t, int line, int m)
         if (l == line || t->lines[l].labeled != t->lines[line].labeled || !isfinite(other))
             continue;
         others++;
-        if (is_share(m) ? other > mine : other < mine)
+        if (report_is_share(m) ? other > mine : other < mine)
             return 0;
     }
     return isfinite(mine) && others > 0;
@@ -91,13 +84,14 @@ static int put_head(struct grid *g, const struct comparison *c, int tested, int 
         put(g, 0, 2, mem_string(e, "seeds")) < 0)
         return -1;
     for (int m = 0; m < REPORT_METRICS; m++)
-        if (put(g, 0, column++, mem_format(e, "%s %s %s", titles[m], is_share(m) ? "%" : c->unit,
-                                           is_share(m) ? "↑" : "↓")) < 0)
+        if (put(g, 0, column++, mem_format(e, "%s %s %s", report_title[m], report_is_share(m) ? "%" : c->unit,
+                                           report_is_share(m) ? "↑" : "↓")) < 0)
             return -1;
     if (tested && put(g, 0, column++, mem_string(e, "p (Dice)")) < 0)
         return -1;
     for (int m = 0; paper && m < REPORT_METRICS; m++)
-        if (put(g, 0, column++, mem_format(e, "paper: %s%s", titles[m], is_share(m) ? " %" : " voxels")) < 0)
+        if (put(g, 0, column++, mem_format(e, "paper: %s%s", report_title[m],
+                                           report_is_share(m) ? " %" : " voxels")) < 0)
             return -1;
     return 0;
 }
@@ -114,7 +108,7 @@ static int put_line(struct grid *g, const struct comparison *c, const struct com
         return -1;
     for (int m = 0; m < REPORT_METRICS; m++) {
         g->best[row * g->columns + column] = (unsigned char)is_best(t, i, m);
-        if (put(g, row, column++, mean_text(l->mean[m], l->sd[m], is_share(m) ? 100 : 1, 2, e)) < 0)
+        if (put(g, row, column++, mean_text(l->mean[m], l->sd[m], report_is_share(m) ? 100 : 1, 2, e)) < 0)
             return -1;
     }
     if (tested && put(g, row, column++, p_text(l->p[0], e)) < 0)
@@ -220,7 +214,7 @@ static void csv_results(struct html *h, const struct comparison *c)
 {
     html_add(h, "table,method,labeled,unlabeled,seeds_done,seeds");
     for (int m = 0; m < REPORT_METRICS; m++) {
-        const char *name = metric_name(report_metric[m]), *unit = is_share(m) ? "" : c->unit;
+        const char *name = metric_name(report_metric[m]), *unit = report_is_share(m) ? "" : c->unit;
         html_add(h, ",%s%s%s_mean,%s%s%s_sd,%s_p,%s_p_holm,%s_paper", name, *unit ? "_" : "", unit, name,
                  *unit ? "_" : "", unit, name, name, name);
     }

@@ -30,13 +30,6 @@ static const char style[] =
 
 /* ---- scores ------------------------------------------------------------------------------------ */
 
-static const char *const titles[REPORT_METRICS] = {"Dice", "Jaccard", "ASD", "95HD"};
-
-static int is_share(int m)
-{
-    return !metric_is_distance(report_metric[m]);
-}
-
 static void put_mean(struct html *h, double mean, double sd, int percent, int best)
 {
     double times = percent ? 100 : 1;
@@ -70,7 +63,7 @@ static int is_best(const struct report_page *p, int run, int m)
         if (r == run || p->runs[r].scores.n_cases == 0 || !isfinite(other))
             continue;
         others++;
-        if (is_share(m) ? other > mine : other < mine)
+        if (report_is_share(m) ? other > mine : other < mine)
             return 0;
     }
     return others > 0;
@@ -93,9 +86,9 @@ static void put_score_table(struct html *h, const struct report_page *p)
         unit = p->runs[r].scores.n_cases ? p->runs[r].scores.unit : unit;
     html_add(h, "<div class=\"wide\"><table>\n<thead><tr><th>run</th><th class=\"n\">cases</th>");
     for (int m = 0; m < REPORT_METRICS; m++) {
-        html_add(h, "<th class=\"n\">%s ", titles[m]);
-        html_text(h, is_share(m) ? "%" : unit);
-        html_add(h, " %s</th>", is_share(m) ? "↑" : "↓");
+        html_add(h, "<th class=\"n\">%s ", report_title[m]);
+        html_text(h, report_is_share(m) ? "%" : unit);
+        html_add(h, " %s</th>", report_is_share(m) ? "↑" : "↓");
     }
     html_add(h, "</tr></thead>\n<tbody>\n");
     for (int r = 0; r < p->n_runs; r++) {
@@ -106,7 +99,7 @@ static void put_score_table(struct html *h, const struct report_page *p)
         put_name(h, &p->runs[r]);
         html_add(h, "</th><td class=\"n\">%d</td>", s->n_cases);
         for (int m = 0; m < REPORT_METRICS; m++)
-            put_mean(h, s->mean[m], s->sd[m], is_share(m), is_best(p, r, m));
+            put_mean(h, s->mean[m], s->sd[m], report_is_share(m), is_best(p, r, m));
         html_add(h, "</tr>\n");
     }
     html_add(h, "</tbody></table></div>\n");

@@ -18,6 +18,8 @@
 /* The four metrics of the literature's tables. */
 enum { REPORT_METRICS = 4, REPORT_CLASSES = 32, REPORT_PHASES = 4 };
 extern const enum metric report_metric[REPORT_METRICS]; /* dice, jaccard, asd, hd95 */
+extern const char *const report_title[REPORT_METRICS];  /* "Dice", ..., "95HD" */
+int report_is_share(int m); /* 1: number m of them is shown in percent, and more is better; 0: a distance */
 
 struct report_scores {
     char unit[16];             /* "mm", "voxels": of distances */

@@ -21,21 +21,21 @@ enum {
 };
 
 const enum metric report_metric[REPORT_METRICS] = {METRIC_DICE, METRIC_JACCARD, METRIC_ASD, METRIC_HD95};
+const char *const report_title[REPORT_METRICS] = {"Dice", "Jaccard", "ASD", "95HD"};
+
+int report_is_share(int m)
+{
+    return !metric_is_distance(report_metric[m]);
+}
 
 /* ---- scores ------------------------------------------------------------------------------------ */
-
-static double real_of(const struct js *v)
-{
-    double x;
-    return js_real(&x, v) < 0 ? NAN : x;
-}
 
 static void read_summary(double mean[REPORT_METRICS], double sd[REPORT_METRICS], const struct js *json)
 {
     for (int m = 0; m < REPORT_METRICS; m++) {
         const char *name = metric_name(report_metric[m]);
-        mean[m] = real_of(js_get(js_get(json, "mean"), name));
-        sd[m] = real_of(js_get(js_get(json, "sd"), name));
+        mean[m] = js_number(js_get(js_get(json, "mean"), name));
+        sd[m] = js_number(js_get(js_get(json, "sd"), name));
     }
 }
 
@@ -50,7 +50,7 @@ static int read_cases(struct report_scores *s, const struct js *cases, struct er
         return -1;
     for (int i = 0; i < n; i++) {
         const char *name = js_text(js_get(js_at(cases, i), "name"));
-        s->dice[i] = real_of(js_get(js_get(js_at(cases, i), "mean"), "dice"));
+        s->dice[i] = js_number(js_get(js_get(js_at(cases, i), "mean"), "dice"));
         if (!(s->names[i] = mem_string(e, name ? name : "")))
             return -1;
         s->n_cases = i + 1;
