@@ -165,6 +165,15 @@ void progress_at(struct progress *p, int64_t done);
 void progress_skip(struct progress *p, int64_t count);      /* so many were done before any was told */
 void progress_label(struct progress *p, const char *label); /* what is being done now */
 void progress_end(struct progress *p);
+/* For those who tell progress by a callback. The first: progress_at() of the line `progress`. The second: of
+ * work in several passes, a line each; `passes` starts with its config, and its line is to be ended. */
+struct progress_passes {
+    const struct config *config;
+    struct progress *line;
+    const char *name; /* of the pass under way */
+};
+void progress_count(void *progress, int64_t done);
+void progress_pass(void *passes, const char *name, int64_t done, int64_t total);
 /* The line itself: "label  3/12  25%  1.5/s  ETA 0:06". All that is done but for the first `skipped` took
  * these seconds. Returns out. */
 char *progress_text(char *out, size_t cap, const char *label, int64_t done, int64_t skipped, int64_t total,

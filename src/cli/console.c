@@ -213,3 +213,19 @@ void progress_end(struct progress *p)
     pthread_mutex_unlock(&lock);
     mem_free(p);
 }
+
+void progress_count(void *progress, int64_t done)
+{
+    progress_at(progress, done);
+}
+
+void progress_pass(void *passes, const char *name, int64_t done, int64_t total)
+{
+    struct progress_passes *p = passes;
+    if (p->name != name) {
+        progress_end(p->line);
+        p->line = progress_begin(p->config, name, total);
+        p->name = name;
+    }
+    progress_at(p->line, done);
+}

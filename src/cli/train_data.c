@@ -35,23 +35,6 @@ const char *train_recipe(const struct config *c, const struct dataset *d)
     return c->recipe;
 }
 
-struct passes {
-    const struct config *config;
-    struct progress *line;
-    const char *name;
-};
-
-static void show_progress(void *arg, const char *pass, int64_t done, int64_t total)
-{
-    struct passes *p = arg;
-    if (p->name != pass) {
-        progress_end(p->line);
-        p->line = progress_begin(p->config, pass, total);
-        p->name = pass;
-    }
-    progress_at(p->line, done);
-}
-
 /* Another training prepares the same folder: its turn first. 0 when told to stop. */
 static int wait_for_turn(const struct config *c, const char *folder, int times)
 {
@@ -66,12 +49,12 @@ static int wait_for_turn(const struct config *c, const char *folder, int times)
 int train_prepare(struct recipe *out, const struct config *c, const struct dataset *d, const char *recipe,
                   const char *folder, struct pool *pool, struct error *e)
 {
-    struct passes passes = {.config = c};
+    struct progress_passes passes = {.config = c};
     struct prepare_summary summary;
     struct prepare_options o = {.preset = recipe, .folder = folder, .version = FALX_VERSION,
                                 .seed = (uint64_t)c->set.seed, .nan = (enum nan_policy)c->nan,
                                 .skip_bad = c->skip_bad, .request = config_request(c), .pool = pool,
-                                .report = console_report(c), .progress = show_progress,
+                                .report = console_report(c), .progress = progress_pass,
                                 .progress_arg = &passes};
     int result, times = 0;
     do

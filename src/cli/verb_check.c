@@ -196,11 +196,6 @@ static int print_as_json(const struct dataset *d, const struct check_result *r,
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-static void show_progress(void *arg, int64_t n)
-{
-    progress_at(arg, n);
-}
-
 /* Opens, checks and prints; the exit code. */
 static int check_and_print(const struct config *c, struct told *told, struct pool *pool)
 {
@@ -224,7 +219,7 @@ static int check_and_print(const struct config *c, struct told *told, struct poo
     struct check_options o = {
         .request = config_request(c), .nan = (enum nan_policy)c->nan, .skip_bad = c->skip_bad,
         .patch = {c->set.patch[0], c->set.patch[1], c->set.patch[2]}, .labeled_batch = c->set.labeled_batch,
-        .pool = pool, .report = &told->report, .done = show_progress, .arg = progress};
+        .pool = pool, .report = &told->report, .done = progress_count, .arg = progress};
     int result = check_dataset(&r, &d, &o, &e);
     progress_end(progress);
     int code = 0;

@@ -22,11 +22,6 @@ static int options_from(struct phantom_options *o, const struct config *c, struc
     return phantom_check(o, e);
 }
 
-static void show_progress(void *arg, int64_t n)
-{
-    progress_at(arg, n);
-}
-
 /* Clears the folder and fills it, alone in it. */
 static int make_set(const char *folder, const struct config *c, const struct phantom_options *o,
                     struct pool *pool, struct error *e)
@@ -37,7 +32,7 @@ static int make_set(const char *folder, const struct config *c, const struct pha
     int rc = phantom_clear(folder, c->force, e);
     if (rc == 0) {
         struct progress *progress = progress_begin(c, "phantom", o->cases + o->test);
-        rc = phantom_write(folder, o, pool, show_progress, progress, e);
+        rc = phantom_write(folder, o, pool, progress_count, progress, e);
         progress_end(progress);
     }
     io_unlock_folder(lock);

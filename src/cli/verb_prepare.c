@@ -6,24 +6,6 @@
 #include "data/dataset.h"
 #include "prepare/prepare_set.h"
 
-/* One progress line for each of the two passes. */
-struct passes {
-    const struct config *config;
-    struct progress *line;
-    const char *name;
-};
-
-static void show_progress(void *arg, const char *pass, int64_t done, int64_t total)
-{
-    struct passes *p = arg;
-    if (p->name != pass) {
-        progress_end(p->line);
-        p->line = progress_begin(p->config, pass, total);
-        p->name = pass;
-    }
-    progress_at(p->line, done);
-}
-
 static void print_result(const char *folder, const struct prepare_summary *s)
 {
     const struct recipe *r = &s->recipe;
@@ -41,14 +23,14 @@ static void print_result(const char *folder, const struct prepare_summary *s)
 static int prepare(const struct config *c, const struct dataset *d, struct pool *pool,
                    struct error *e)
 {
-    struct passes passes = {.config = c};
+    struct progress_passes passes = {.config = c};
     struct prepare_summary summary;
     struct prepare_options o = {.preset = c->preset ? c->preset : "auto", .folder = c->output,
                                 .version = FALX_VERSION, .seed = (uint64_t)c->set.seed,
                                 .nan = (enum nan_policy)c->nan, .force = c->force,
                                 .skip_bad = c->skip_bad, .request = config_request(c),
                                 .pool = pool, .report = console_report(c),
-                                .progress = show_progress, .progress_arg = &passes};
+                                .progress = progress_pass, .progress_arg = &passes};
     if (d->note[0])
         report_line(o.report, REPORT_NOTE, d->root, NULL, "%s", d->note);
     int status = prepare_set(&summary, d, &o, e);
