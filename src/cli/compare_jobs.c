@@ -267,26 +267,11 @@ static int read_devices(struct queue *q, struct error *e)
     return 0;
 }
 
-/* "2/3" of --part. */
-static int read_part(int64_t *i, int64_t *n, const char *part, struct error *e)
-{
-    char first[16] = "";
-    size_t slash = part ? strcspn(part, "/") : 0;
-    *i = *n = 1;
-    if (!part)
-        return 0;
-    snprintf(first, sizeof first, "%.*s", (int)(slash < 15 ? slash : 15), part);
-    if (part[slash] && parse_int(i, first) == 0 && parse_int(n, part + slash + 1) == 0 && *i >= 1 && *i <= *n)
-        return 0;
-    fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed I/N with I in 1..N", part);
-    return fail_in(e, "--part");
-}
-
 /* Marks the cells to be run: without scores, and of this part. Results of other settings stop everything. */
 static int choose_cells(struct queue *q, struct error *e)
 {
     int64_t part, parts;
-    if (read_part(&part, &parts, q->p->c->part, e) < 0 ||
+    if (part_parse(&part, &parts, q->p->c->part, e) < 0 ||
         !(q->wanted = mem_alloc(e, (size_t)q->p->n_cells + 1, 1)))
         return -1;
     for (int i = 0; i < q->p->n_cells; i++) {

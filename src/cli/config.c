@@ -376,6 +376,20 @@ static int draw_seed(int64_t *out, struct error *e)
     return 0;
 }
 
+int part_parse(int64_t *i, int64_t *n, const char *part, struct error *e)
+{
+    char first[24];
+    size_t slash = part ? strcspn(part, "/") : 0;
+    *i = *n = 1;
+    if (!part)
+        return 0;
+    snprintf(first, sizeof first, "%.*s", (int)(slash < sizeof first ? slash : 0), part);
+    if (part[slash] && parse_int(i, first) == 0 && parse_int(n, part + slash + 1) == 0 && *i >= 1 && *i <= *n)
+        return 0;
+    fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed I/N with I in 1..N", part);
+    return fail_in(e, "--part");
+}
+
 /* What spans several options, once all are set. */
 static int finish(struct config *c, struct error *e)
 {

@@ -145,6 +145,9 @@ void stop_watch(enum verb verb); /* before any other thread is started */
 void stop_polling(int on);       /* 1: from here on a signal is only noted */
 int stop_requested(void);        /* 1: stop at the next good moment with ERR_STOPPED */
 
+/* --part I/N as two numbers, 1 <= I <= N; NULL is 1/1. */
+int part_parse(int64_t *i, int64_t *n, const char *part, struct error *e);
+
 /* How this configuration wants volumes read; warnings go to the console. */
 struct volume_request config_request(const struct config *c);
 

@@ -14,15 +14,9 @@
 /* Keeps every n-th case from the i-th, for `--part i/n`. */
 static int keep_part(struct dataset *d, const char *part, struct error *e)
 {
-    char first[16] = "";
-    int64_t i = 0, n = 0;
-    size_t slash = strcspn(part, "/");
-    snprintf(first, sizeof first, "%.*s", (int)(slash < 15 ? slash : 15), part);
-    if (!part[slash] || parse_int(&i, first) < 0 || parse_int(&n, part + slash + 1) < 0 || n < 1 ||
-        i < 1 || i > n || n > 1000000) {
-        fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed I/N with I in 1..N", part);
-        return fail_in(e, "--part");
-    }
+    int64_t i, n;
+    if (part_parse(&i, &n, part, e) < 0)
+        return -1;
     char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
     if (!keep)
         return -1;
