@@ -22,20 +22,6 @@ static struct dataset_options data_options(const struct config *c)
 
 /* ---- held-out cases -------------------------------------------------------------------------------- */
 
-static int is_labeled(const struct data_case *k)
-{
-    return k->split == SPLIT_TRAIN && k->label;
-}
-
-static int mark_last(char *mark, const struct dataset *d, int64_t wanted, struct error *e)
-{
-    int64_t found = 0;
-    for (int i = d->n_cases - 1; i >= 0 && found < wanted; i--)
-        found += mark[i] = (char)is_labeled(&d->cases[i]);
-    return found == wanted ? 0 : fail(e, ERR_CONFIG, "C03", "%lld cases wanted, %lld have a label",
-                                      (long long)wanted, (long long)found);
-}
-
 /* Cases named in a file; each must have a label. */
 static int mark_listed(char *mark, const struct dataset *d, const char *path, int follow, struct error *e)
 {
@@ -65,7 +51,7 @@ static int choose_held_out(char *mark, const struct plan *p, struct error *e)
     if (!test)
         return mark_own_test(mark, &p->all, e) < 0 ? fail_in(e, p->c->args[0]) : 0;
     if (parse_int(&wanted, test) == 0)
-        result = mark_last(mark, &p->all, wanted, e);
+        result = dataset_mark_last(mark, &p->all, wanted, e);
     else
         result = mark_listed(mark, &p->all, test, p->c->follow, e);
     return result < 0 ? fail_in(e, "--test") : 0;

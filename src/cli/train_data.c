@@ -106,18 +106,6 @@ static int is_labeled(const struct data_case *k)
     return k->split == SPLIT_TRAIN && k->label;
 }
 
-/* Marks the last `count` labelled training cases. */
-static int mark_last(char *keep, const struct dataset *d, int64_t count, struct error *e)
-{
-    int found = 0;
-    for (int i = d->n_cases - 1; i >= 0 && found < count; i--)
-        if (is_labeled(&d->cases[i]))
-            found += keep[i] = 1;
-    if (found < count)
-        return fail(e, ERR_CONFIG, "C03", "%lld cases wanted, %d have a label", (long long)count, found);
-    return 0;
-}
-
 /* Marks the cases named in a list; each must be a labelled training case. */
 static int mark_listed(char *keep, const struct dataset *d, const char *path, int follow, struct error *e)
 {
@@ -136,7 +124,7 @@ static int choose_val(char *keep, const struct dataset *d, const struct config *
     if (!c->val)
         return 0;
     if (parse_int(&count, c->val) == 0)
-        result = mark_last(keep, d, count, e);
+        result = dataset_mark_last(keep, d, count, e);
     else
         result = mark_listed(keep, d, c->val, c->follow, e);
     return result < 0 ? fail_in(e, "--val") : 0;

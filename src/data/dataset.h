@@ -86,6 +86,8 @@ int dataset_count(const struct dataset *d, enum split s,
 /* Sets mark[i] of the cases that a list file names, one a line, blanks and # comments aside; each must be
  * there [L01]. Returns how many, or -1. */
 int dataset_mark_listed(char *mark, const struct dataset *d, const char *path, int follow, struct error *e);
+/* Sets mark[i] of the last n training cases that have a label; -1 if there are fewer [C03]. */
+int dataset_mark_last(char *mark, const struct dataset *d, int64_t n, struct error *e);
 /* Keeps the cases i with keep[i] != 0, in order, and frees the others. */
 void dataset_keep(struct dataset *d, const char *keep);
 

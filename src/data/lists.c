@@ -364,6 +364,16 @@ out:
     return result;
 }
 
+int dataset_mark_last(char *mark, const struct dataset *d, int64_t n, struct error *e)
+{
+    int64_t found = 0;
+    for (int i = d->n_cases - 1; i >= 0 && found < n; i--)
+        if (d->cases[i].split == SPLIT_TRAIN && d->cases[i].label)
+            found += mark[i] = 1;
+    return found == n ? 0 : fail(e, ERR_CONFIG, "C03", "%lld cases wanted, %lld have a label", (long long)n,
+                                 (long long)found);
+}
+
 int lists_leave_out(struct opening *w, const char *path, struct error *e)
 {
     struct dataset *d = w->d;
