@@ -117,10 +117,9 @@ void config_print_help(enum verb verb, FILE *to);
  * of other verbs are checked and kept, so that one file can serve several verbs. */
 int config_apply_text(struct config *c, const char *text, const char *path, struct error *e);
 
-/* Members with the resolved options of the verb, for records in output folders. Paths, which may name
- * patients, only if wanted. */
-enum config_paths { CONFIG_WITH_PATHS, CONFIG_WITHOUT_PATHS };
-void config_to_json(struct js_out *o, const struct config *c, enum config_paths paths);
+/* Members with the resolved options and arguments of the verb, paths among them, for private records in output
+ * folders. */
+void config_to_json(struct js_out *o, const struct config *c);
 
 /* Verbs: each returns the exit code. */
 int verb_info(struct config *c);

@@ -122,14 +122,6 @@ void config_print_help(enum verb verb, FILE *to)
 
 /* ---- JSON -------------------------------------------------------------------------------- */
 
-/* Whether the value names a place in the file system. */
-static int is_path(const struct option_row *o, const char *text)
-{
-    int64_t count;
-    return o->kind == OPTION_PATH ||
-           (o->kind == OPTION_COUNT_OR_PATH && parse_int(&count, text) < 0);
-}
-
 static void value_to_json(struct js_out *out, const struct option_row *o, const struct config *c,
                           const char *text)
 {
@@ -151,20 +143,15 @@ static void value_to_json(struct js_out *out, const struct option_row *o, const 
         js_out_text(out, o->name, text);
 }
 
-void config_to_json(struct js_out *out, const struct config *c, enum config_paths paths)
+void config_to_json(struct js_out *out, const struct config *c)
 {
     char text[PATH_MAX];
     js_out_text(out, "falx", FALX_VERSION);
     js_out_text(out, "verb", verbs[c->verb].name);
-    for (const struct option_row *o = options; o < options + n_options; o++) {
-        if (!(o->verbs & 1u << c->verb) || o->traits & OPTION_ARGV_ONLY ||
-            !option_text(text, sizeof text, o, c))
-            continue;
-        if (paths == CONFIG_WITH_PATHS || !is_path(o, text))
+    for (const struct option_row *o = options; o < options + n_options; o++)
+        if (o->verbs & 1u << c->verb && !(o->traits & OPTION_ARGV_ONLY) &&
+            option_text(text, sizeof text, o, c))
             value_to_json(out, o, c, text);
-    }
-    if (paths == CONFIG_WITHOUT_PATHS)
-        return;
     js_out_open(out, "arguments", '[');
     for (int i = 0; i < c->n_args; i++)
         js_out_text(out, NULL, c->args[i]);

@@ -187,7 +187,7 @@ static int write_run_json(const struct config *c, const struct train_data *d, co
     char hash[20], *path = path_join(e, c->output, "run.json");
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)d->hash);
     js_out_open(&o, NULL, '{');
-    config_to_json(&o, c, CONFIG_WITH_PATHS);
+    config_to_json(&o, c);
     js_out_text(&o, "precision_used", precision_name(dev->precision));
     js_out_text(&o, "processor", dev->describe);
     js_out_text(&o, "denormals", "flushed"); /* in all that a pool computes [M13] */
