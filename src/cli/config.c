@@ -21,8 +21,6 @@
 #include "cli/options.h"
 #include "train/method.h"
 
-enum { CONFIG_BYTES_MAX = 1 << 20 }; /* 1 MB: the contract's limit for config files */
-
 /* Strings of a config hang in one list. */
 struct owned {
     struct owned *next;

@@ -106,6 +106,8 @@ struct config {
     void *owned;       /* strings belong to the config */
 };
 
+enum { CONFIG_BYTES_MAX = 1 << 20 }; /* of a config file: many times what all options take */
+
 /* Parses "falx VERB ..." (argv[1] is the first word after the verb name). Fills defaults, file and
  * flags in that order of strength and validates ranges. On failure *out is empty. [C01..C06] */
 int config_parse(struct config *out, enum verb verb, int argc, char **argv, struct error *e);

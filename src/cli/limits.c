@@ -7,13 +7,14 @@
 
 #include "cli/config.h"
 #include "volume/header_text.h"
+#include "volume/nifti.h"
 
 int limit_at(struct limit *out, int number, const struct config *c)
 {
     static const struct limit fixed[] = {
         {"header-text", "bytes", HEADER_MAX_BYTES},
-        {"nifti-extensions", "bytes", 16 << 20}, /* all extensions of a NIfTI file together */
-        {"config-file", "bytes", 1 << 20},
+        {"nifti-extensions", "bytes", NIFTI_EXTENSION_BYTES},
+        {"config-file", "bytes", CONFIG_BYTES_MAX},
     };
     int n_fixed = (int)(sizeof fixed / sizeof *fixed);
     int64_t voxels = c && c->limit_voxels ? c->limit_voxels : (int64_t)volume_default_limits.voxels;

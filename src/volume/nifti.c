@@ -15,7 +15,7 @@
 
 #include "volume/nifti.h"
 
-enum { EXTENSION_BYTES_MAX = 16 << 20, EXTENSIONS_MAX = 1000 };
+enum { EXTENSIONS_MAX = 1000 };
 
 struct header {
     int version; /* 1 or 2 */
@@ -261,9 +261,9 @@ static int read_geometry(struct volume *v, const struct nifti_space *s,
 /* Walks the extensions between the header and vox_offset [N35]. `left` bytes lie between. */
 static int skip_extensions(struct source *s, int swap, uint64_t left, struct error *e)
 {
-    if (left > EXTENSION_BYTES_MAX)
+    if (left > NIFTI_EXTENSION_BYTES)
         return fail(e, ERR_DATA, "N35", "%llu bytes of extensions, limit %d",
-                    (unsigned long long)left, EXTENSION_BYTES_MAX);
+                    (unsigned long long)left, NIFTI_EXTENSION_BYTES);
     for (int count = 0; left >= 8; count++) {
         unsigned char b[8];
         if (source_read(s, b, 8, e) < 0)
