@@ -89,13 +89,24 @@ static void lists_equal_naive(void **state)
     }
 }
 
+/* Distances from every voxel to those that are on. */
 static void whole_map(float *out, const uint8_t *on, const int64_t dims[3], const double spacing[3])
 {
     struct distance *d = NULL;
+    struct distance_list l;
     struct error e;
+    int64_t n = dims[0] * dims[1] * dims[2];
+    uint8_t *marks = malloc((size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        marks[i] = on[i] ? 3 : 2;
     assert_int_equal(distance_new(&d, dims, spacing, NULL, &e), 0);
-    distance_map(out, d, on);
+    assert_int_equal(distance_between(&l, d, marks, 2, 1, &e), 0);
+    assert_int_equal(l.n, n);
+    for (int64_t i = 0; i < n; i++)
+        out[l.at[i]] = (float)l.value[i];
+    distance_list_free(&l);
     distance_free(d);
+    free(marks);
 }
 
 static void maps_equal_naive(void **state)

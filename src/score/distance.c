@@ -59,8 +59,7 @@ struct distance {
     /* the job under way */
     const uint8_t *marks;
     uint8_t from, to;
-    struct distance_list *list; /* or */
-    float *map;
+    struct distance_list *list;
     atomic_int_fast64_t next;
 };
 
@@ -425,29 +424,4 @@ int distance_between(struct distance_list *out, struct distance *d, const uint8_
     run_workers(d, slice_worker);
     run_workers(d, list_worker);
     return 0;
-}
-
-/* ---- the whole map ------------------------------------------------------------------------- */
-
-static void map_worker(void *arg, int64_t slot)
-{
-    struct distance *d = arg;
-    struct scratch *s = &d->scratch[slot];
-    int64_t nx = d->dims[0], ny = d->dims[1];
-    memset(s->asked, 1, (size_t)nx);
-    for (int64_t y; (y = atomic_fetch_add(&d->next, 1)) < ny;) {
-        distances_in_plane(s, d, y);
-        for (int64_t z = 0; z < d->dims[2]; z++)
-            for (int64_t x = 0; x < nx; x++)
-                d->map[(z * ny + y) * nx + x] = (float)s->value[z * nx + x];
-    }
-}
-
-void distance_map(float *out, struct distance *d, const uint8_t *on)
-{
-    d->marks = on;
-    d->to = 0xff;
-    d->map = out;
-    run_workers(d, slice_worker);
-    run_workers(d, map_worker);
 }

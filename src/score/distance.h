@@ -32,8 +32,4 @@ void distance_list_free(struct distance_list *l);
 int distance_between(struct distance_list *out, struct distance *d, const uint8_t *marks,
                      uint8_t from, uint8_t to, struct error *e);
 
-/* The whole map: out[i] = distance of voxel i to the nearest voxel with on[i] != 0, infinite if there is
- * none. Allocates nothing. */
-void distance_map(float *out, struct distance *d, const uint8_t *on);
-
 #endif
