@@ -201,12 +201,18 @@ static int configure(struct runs *r, struct error *e)
     return execute(r, "PRAGMA cell_size_check = ON", e);
 }
 
-static void release(struct runs *r)
+static void drop_pending(struct runs *r)
 {
     for (int i = 0; i < r->n_facts; i++) {
         mem_free(r->facts[i].key);
         mem_free(r->facts[i].value);
     }
+    r->n_rows = r->n_facts = 0;
+}
+
+static void release(struct runs *r)
+{
+    drop_pending(r);
     sqlite3_close(r->db);
     mem_free(r->facts);
     mem_free(r->rows);
@@ -274,8 +280,7 @@ int runs_put_aside(const char *path, struct error *e)
 int runs_open_reading(struct runs **out, const char *path, struct error *e)
 {
     int empty;
-    /* READWRITE, so that what a killed writer left can be rolled back; query_only forbids the rest.
-     * */
+    /* READWRITE, so that what a killed writer left can be rolled back; query_only forbids the rest. */
     if (open_file(out, path, SQLITE_OPEN_READWRITE, &empty, e) < 0)
         return -1;
     if (empty) {
@@ -409,15 +414,6 @@ static int put_all(struct runs *r, struct error *e)
         put_rows(r, 1, "INSERT OR REPLACE INTO validation VALUES(?, ?, ?, ?)", e) < 0)
         return -1;
     return put_facts(r, e);
-}
-
-static void drop_pending(struct runs *r)
-{
-    for (int i = 0; i < r->n_facts; i++) {
-        mem_free(r->facts[i].key);
-        mem_free(r->facts[i].value);
-    }
-    r->n_rows = r->n_facts = 0;
 }
 
 int runs_flush(struct runs *r, struct error *e)
