@@ -54,6 +54,11 @@ void child_limits_format(char out[160], const struct child_limits *l)
              (unsigned long long)l->file_bytes, l->cpu_seconds, most, l->open_files);
 }
 
+unsigned child_seconds(uint64_t bytes, uint64_t rate)
+{
+    return bytes / rate < 3600 ? (unsigned)(bytes / rate) : 3600;
+}
+
 static int limit(int resource, unsigned long long soft, unsigned long long hard)
 {
     struct rlimit r, now;

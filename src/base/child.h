@@ -26,6 +26,9 @@ struct child_limits {
     unsigned wall_ms; /* after these its process group is killed */
 };
 
+/* Seconds to allow for so many bytes at a rate of bytes a second: an hour at most. */
+unsigned child_seconds(uint64_t bytes, uint64_t rate);
+
 /* How it ended. */
 enum child_fate {
     CHILD_EXITED,

@@ -22,7 +22,6 @@ enum {
     BASE_SECONDS = 10,     /* start and folder scan, generously */
     DECODE_RATE = 4 << 20, /* bytes of pixels a second: JPEG 2000 on a slow core */
     FILE_RATE = 1 << 20,   /* bytes of the files a second: a busy network disk */
-    SECONDS_MOST = 3600,
     OPEN_FILES = 64,
     OUTPUT_BYTES = 16 << 20 /* chatter on stdout, some lines a file */
 };
@@ -33,11 +32,6 @@ int dicom_recognise(const unsigned char *head, size_t n)
 }
 
 /* ---- converting ------------------------------------------------------------------------------ */
-
-static unsigned seconds_for(uint64_t bytes, uint64_t rate)
-{
-    return bytes / rate < SECONDS_MOST ? (unsigned)(bytes / rate) : SECONDS_MOST;
-}
 
 /* folder/00001.dcm ... pointing at the slices, in order. */
 static int link_slices(const char *folder, const struct dicom_series *d, struct error *e)
@@ -77,8 +71,8 @@ static int fail_end(const struct child_end *end, const struct dicom_series *d, s
 static int run_converter(const char *home, char *in, char *out, const struct dicom_series *d,
                          struct error *e)
 {
-    unsigned decode = seconds_for(d->bytes, DECODE_RATE),
-             read = seconds_for(d->file_bytes, FILE_RATE);
+    unsigned decode = child_seconds(d->bytes, DECODE_RATE),
+             read = child_seconds(d->file_bytes, FILE_RATE);
     const struct child_limits limits = {
         .memory_bytes = ((uint64_t)1 << 30) + 8 * d->bytes + d->file_bytes,
         .file_bytes = (1 << 20) + 8 * d->bytes, /* int8 may become float32, and a second file */

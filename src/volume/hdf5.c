@@ -21,8 +21,7 @@ enum {
     FILE_RATE = 16 << 20,  /* CPU: one second, one more for each of these bytes of the file... */
     DECODE_RATE = 8 << 20, /* ...and for each of these bytes of voxels, as in falx-hdf5.c */
     BASE_WALL_MS = 1600,   /* a small file is read or refused within 2 s, all included */
-    WALL_RATE = 256 << 10, /* bytes of the file a second: a busy network disk */
-    SECONDS_MOST = 3600    /* added to either clock */
+    WALL_RATE = 256 << 10  /* bytes of the file a second: a busy network disk */
 };
 
 int hdf5_recognise(const unsigned char *head, size_t n)
@@ -36,16 +35,11 @@ int hdf5_recognise(const unsigned char *head, size_t n)
 
 /* ---- running the helper ---------------------------------------------------------------------- */
 
-static unsigned seconds_for(uint64_t bytes, uint64_t rate)
-{
-    return bytes / rate < SECONDS_MOST ? (unsigned)(bytes / rate) : SECONDS_MOST;
-}
-
 /* How long a file may take from start to end, `voxel_bytes` being known or 0. */
 static unsigned wall_for(uint64_t file_bytes, uint64_t voxel_bytes)
 {
-    return BASE_WALL_MS + 1000 * seconds_for(file_bytes, WALL_RATE) +
-           2000 * seconds_for(voxel_bytes, DECODE_RATE);
+    return BASE_WALL_MS + 1000 * child_seconds(file_bytes, WALL_RATE) +
+           2000 * child_seconds(voxel_bytes, DECODE_RATE);
 }
 
 static int start_helper(struct child **out, const char *path, uint64_t file_bytes,
@@ -54,11 +48,11 @@ static int start_helper(struct child **out, const char *path, uint64_t file_byte
     struct child_limits limits = {
         .memory_bytes = MEMORY_BYTES,
         .output_bytes = sizeof(struct hdf5_reply),
-        .cpu_seconds = 1 + seconds_for(file_bytes, FILE_RATE),
+        .cpu_seconds = 1 + child_seconds(file_bytes, FILE_RATE),
         .open_files = OPEN_FILES,
         .wall_ms = wall_for(file_bytes, 0),
     };
-    limits.cpu_seconds_most = limits.cpu_seconds + seconds_for(r->limits.bytes, DECODE_RATE);
+    limits.cpu_seconds_most = limits.cpu_seconds + child_seconds(r->limits.bytes, DECODE_RATE);
     char *program = NULL;
     if (child_find_helper(&program, "falx-hdf5", e) < 0)
         return -1;
