@@ -25,8 +25,7 @@
 enum {
     BLOCK_BYTES = 8 << 20,   /* fewer system calls than chunks, small beside the memory limit */
     CHUNK_BYTES = 128 << 20, /* filters hold up to four copies: 512 MiB of 1 GiB */
-    DEFLATE_MOST = 1032,     /* decoded bytes per compressed byte: 258 bytes from 2 bits */
-    DECODE_RATE = 8 << 20    /* bytes a second: a seventh of what one core inflated when measured */
+    DEFLATE_MOST = 1032      /* decoded bytes per compressed byte: 258 bytes from 2 bits */
 };
 
 struct job {
@@ -281,7 +280,7 @@ static void allow_decoding(const struct job *j)
     if (bytes_of(&all, j->reply.dims, j->each) < 0 || getrlimit(RLIMIT_CPU, &cpu) < 0 ||
         cpu.rlim_cur == RLIM_INFINITY)
         return;
-    rlim_t want = cpu.rlim_cur + (rlim_t)(all / DECODE_RATE);
+    rlim_t want = cpu.rlim_cur + (rlim_t)(all / HDF5_DECODE_RATE);
     cpu.rlim_cur = want < cpu.rlim_max ? want : cpu.rlim_max;
     setrlimit(RLIMIT_CPU, &cpu);
 }

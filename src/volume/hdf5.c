@@ -18,8 +18,7 @@
 enum {
     MEMORY_BYTES = 1 << 30, /* address space of the helper */
     OPEN_FILES = 16,
-    FILE_RATE = 16 << 20,  /* CPU: one second, one more for each of these bytes of the file... */
-    DECODE_RATE = 8 << 20, /* ...and for each of these bytes of voxels, as in falx-hdf5.c */
+    FILE_RATE = 16 << 20,  /* CPU: a second, one more for each of these bytes of the file, and voxels' */
     BASE_WALL_MS = 1600,   /* a small file is read or refused within 2 s, all included */
     WALL_RATE = 256 << 10  /* bytes of the file a second: a busy network disk */
 };
@@ -39,7 +38,7 @@ int hdf5_recognise(const unsigned char *head, size_t n)
 static unsigned wall_for(uint64_t file_bytes, uint64_t voxel_bytes)
 {
     return BASE_WALL_MS + 1000 * child_seconds(file_bytes, WALL_RATE) +
-           2000 * child_seconds(voxel_bytes, DECODE_RATE);
+           2000 * child_seconds(voxel_bytes, HDF5_DECODE_RATE);
 }
 
 static int start_helper(struct child **out, const char *path, uint64_t file_bytes,
@@ -52,7 +51,7 @@ static int start_helper(struct child **out, const char *path, uint64_t file_byte
         .open_files = OPEN_FILES,
         .wall_ms = wall_for(file_bytes, 0),
     };
-    limits.cpu_seconds_most = limits.cpu_seconds + child_seconds(r->limits.bytes, DECODE_RATE);
+    limits.cpu_seconds_most = limits.cpu_seconds + child_seconds(r->limits.bytes, HDF5_DECODE_RATE);
     char *program = NULL;
     if (child_find_helper(&program, "falx-hdf5", e) < 0)
         return -1;
