@@ -151,6 +151,8 @@ int part_parse(int64_t *i, int64_t *n, const char *part, struct error *e);
 
 /* How this configuration wants volumes read; warnings go to the console. */
 struct volume_request config_request(const struct config *c);
+/* Keeps volume number `which` of a 4D file, of its header if there are no voxels; -1: it has fewer [N31]. */
+int keep_volume(struct volume *v, int64_t which, struct error *e);
 
 /* ---- what verbs share (console.c) -------------------------------------------------------- */
 

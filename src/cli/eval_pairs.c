@@ -184,11 +184,12 @@ static int make_pair(struct pair *out, const struct places *p, const char *file,
     out->prediction = path_of(p->prediction_folder, found, e);
     if (!out->prediction)
         return -1;
-    if (p->image.n == 1 && p->files)
-        out->image = path_of(p->image_folder, p->image.entry[0].name, e);
-    else if (p->image_folder)
+    if (!p->image_folder)
+        return 1;
+    if (!p->files || p->image.n != 1)
         return find_image(&out->image, &p->image, p->image_folder, out->name, e) < 0 ? -1 : 1;
-    return 1;
+    out->image = path_of(p->image_folder, p->image.entry[0].name, e);
+    return out->image ? 1 : -1;
 }
 
 static void pair_done(struct pair *p)

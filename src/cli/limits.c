@@ -1,9 +1,11 @@
-/* limits.c - the bounds that input is held to, as `--limits` and `doctor` show them.
+/* limits.c - the bounds that input is held to, as `--limits` and `doctor` show them, and how options say that
+ * volumes are read.
  *
  * The two limits of a volume can be moved by options; the others are fixed where the input is
  * parsed and only told here.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "cli/config.h"
 #include "volume/header_text.h"
@@ -47,4 +49,19 @@ struct volume_request config_request(const struct config *c)
         .limits = {(uint64_t)c->limit_voxels, (uint64_t)c->limit_bytes},
         .report = console_report(c),
     };
+}
+
+int keep_volume(struct volume *v, int64_t which, struct error *e)
+{
+    int64_t n = volume_channels(v);
+    if (which >= n)
+        return fail(e, ERR_CONFIG, "N31", "--volume %lld, the file has volumes 0 to %lld",
+                    (long long)which, (long long)n - 1);
+    size_t bytes = (size_t)volume_voxels(v) * dtype_bytes(v->dtype);
+    if (v->data && which > 0)
+        memmove(v->data, (char *)v->data + (size_t)which * bytes, bytes);
+    v->n_dims = v->n_dims < 3 ? v->n_dims : 3;
+    for (int a = 3; a < VOLUME_MAX_DIMS; a++)
+        v->dims[a] = 1;
+    return 0;
 }

@@ -1,26 +1,9 @@
 /* verb_convert.c - `falx convert IN OUT`: any readable volume or DICOM folder to NIfTI or NRRD, with the
  * voxels, type and geometry it has.
  */
-#include <string.h>
-
 #include "base/io.h"
 #include "cli/config.h"
 #include "volume/volume.h"
-
-/* Keeps one volume of a 4D file, in place. */
-static int keep_volume(struct volume *v, int64_t which, struct error *e)
-{
-    int64_t n = volume_channels(v);
-    if (which >= n)
-        return fail(e, ERR_CONFIG, "N31", "--volume %lld, the file has volumes 0 to %lld",
-                    (long long)which, (long long)n - 1);
-    size_t bytes = (size_t)volume_voxels(v) * dtype_bytes(v->dtype);
-    memmove(v->data, (char *)v->data + (size_t)which * bytes, bytes);
-    v->n_dims = v->n_dims < 3 ? v->n_dims : 3;
-    for (int a = 3; a < VOLUME_MAX_DIMS; a++)
-        v->dims[a] = 1;
-    return 0;
-}
 
 int verb_convert(struct config *c)
 {

@@ -30,16 +30,15 @@ struct eval {
 
 /* ---- checking ------------------------------------------------------------------------------ */
 
-static int check_channels(const struct volume *v, const struct config *c, struct error *e)
+/* The one volume to score. */
+static int choose_volume(struct volume *v, const struct config *c, struct error *e)
 {
-    int64_t n = volume_channels(v);
-    if (c->volume < 0 && n > 1)
-        return fail(e, ERR_DATA, "N31", "4-D image with %lld volumes; choose one with --volume",
-                    (long long)n);
-    if (c->volume >= n)
-        return fail(e, ERR_CONFIG, "N31", "--volume %lld, the file has volumes 0 to %lld",
-                    (long long)c->volume, (long long)n - 1);
-    return 0;
+    if (c->volume >= 0)
+        return keep_volume(v, c->volume, e);
+    if (volume_channels(v) == 1)
+        return 0;
+    return fail(e, ERR_DATA, "N31", "4-D image with %lld volumes; choose one with --volume",
+                (long long)volume_channels(v));
 }
 
 static int check_grids(const struct volume *truth, const struct volume *prediction,
@@ -68,7 +67,7 @@ static int read_header(struct volume *out, const char *path, const struct eval *
     r.report = NULL; /* warnings come with the voxels */
     if (volume_read(out, path, &r, e) < 0)
         return -1;
-    return check_channels(out, v->c, e) < 0 ? fail_in(e, path) : 0;
+    return choose_volume(out, v->c, e) < 0 ? fail_in(e, path) : 0;
 }
 
 static int check_pair(const struct pair *p, const struct eval *v, struct error *e)
@@ -192,13 +191,6 @@ struct mask {
     int result;
 };
 
-static void keep_volume(struct volume *v, int64_t which)
-{
-    size_t bytes = (size_t)volume_voxels(v) * dtype_bytes(v->dtype);
-    if (which > 0)
-        memmove(v->data, (char *)v->data + (size_t)which * bytes, bytes);
-}
-
 static void load_mask(void *arg, int64_t i)
 {
     struct mask *m = (struct mask *)arg + i;
@@ -208,8 +200,9 @@ static void load_mask(void *arg, int64_t i)
     m->result = volume_read(&m->volume, m->path, &r, &m->e);
     if (m->result < 0)
         return;
-    keep_volume(&m->volume, m->eval->c->volume);
-    m->result = volume_labels(&m->labels, NULL, &m->volume, &m->e);
+    m->result = choose_volume(&m->volume, m->eval->c, &m->e);
+    if (m->result == 0)
+        m->result = volume_labels(&m->labels, NULL, &m->volume, &m->e);
     if (m->result < 0)
         fail_in(&m->e, m->path);
     mem_free(m->volume.data);
