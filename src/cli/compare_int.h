@@ -2,6 +2,7 @@
  *
  *     compare_data.c      which cases are held out, which labels a run may see; scans prepared once for all
  *     compare_plan.c      methods x labels x seeds and ablations as cells (runs) and tables of lines
+ *     compare_result.c    whether a result belongs to its cell
  *     compare_jobs.c      the cells, one process each, in a queue; one progress line for all
  *     compare_cell.c      one cell: train, predict, score, result.json
  *     compare_features.c  what its network makes of voxels near the boundary
@@ -82,7 +83,9 @@ void plan_free(struct plan *p); /* zeroed ones are fine */
 int plan_is_supervised(const char *spec); /* 1: learns from labels alone */
 /* The configuration of a cell's training; borrows the cell's words. */
 int plan_train_config(struct config *out, const struct plan_cell *cell, struct error *e);
-/* What a result must agree on to belong to the cell: settings, data, protocol. */
+
+/* compare_result.c
+ * What a result must agree on to belong to the cell: settings, data, protocol. */
 int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct plan_cell *cell,
                struct error *e);
 /* The result of a cell into *out: 1, 0 if there is none, -1 if it is damaged or was made with other

@@ -1,0 +1,112 @@
+/* compare_result.c - does a result belong to its cell? See compare_int.h.
+ *
+ * Files come from other machines and from editors: a result counts if it was made with the settings, the data
+ * and the protocol that the plan has for its cell, and holds a score for each case to score on.
+ */
+#include <string.h>
+
+#include "base/io.h"
+#include "base/json.h"
+#include "cli/compare_int.h"
+#include "cli/options.h"
+#include "cli/train_data.h"
+
+static uint64_t hash_names(const struct dataset *d, const struct plan_view *v)
+{
+    uint64_t hash = 1;
+    int labeled = 0, unlabeled = 0;
+    for (int i = 0; i < d->n_cases; i++) {
+        int mine = d->cases[i].label && (!v || labeled < v->n_labeled);
+        if (!mine && v && unlabeled++ >= v->n_unlabeled)
+            continue;
+        labeled += mine;
+        hash = hash_bytes(d->cases[i].name, strlen(d->cases[i].name) + (size_t)mine, hash);
+    }
+    return hash;
+}
+
+/* An option of a verb as a config file would have it. */
+static void option_fact(struct checkpoint_facts *out, const char *name, enum verb verb,
+                        const struct config *c)
+{
+    char text[80];
+    option_text(text, sizeof text, option_find(name, strlen(name), verb), c);
+    facts_add(out, name, "%s", text);
+}
+
+int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct plan_cell *cell,
+               struct error *e)
+{
+    const struct config *c = p->c;
+    struct config train;
+    memset(out, 0, sizeof *out);
+    if (plan_train_config(&train, cell, e) < 0)
+        return -1;
+    facts_settings(out, &train.set);
+    facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));
+    option_fact(out, "tta", VERB_TRAIN, &train);
+    option_fact(out, "largest", VERB_TRAIN, &train);
+    option_fact(out, "adapt", VERB_TRAIN, &train);
+    facts_add(out, "val", "%s", train.val ? train.val : "none"); /* these cases are not trained on */
+    config_free(&train);
+    facts_add(out, "label_map", "%s", c->label_map ? c->label_map : "none");
+    option_fact(out, "protocol", VERB_COMPARE, c);
+    option_fact(out, "stride", VERB_COMPARE, c);
+    option_fact(out, "window", VERB_COMPARE, c);
+    option_fact(out, "samples", VERB_COMPARE, c);
+    facts_add(out, "trained_cases", "%016llx",
+              (unsigned long long)hash_names(&p->all, &p->views[cell->view]));
+    facts_add(out, "test_cases", "%016llx", (unsigned long long)hash_names(&p->held, NULL));
+    return 0;
+}
+
+/* Files come from other machines and from editors: the run's name, and a score for each case to score on. */
+static int check_scores(const struct compare_run *r, const struct plan *p, const struct plan_cell *cell,
+                        struct error *e)
+{
+    if (strcmp(r->name, cell->name) != 0)
+        return fail(e, ERR_DATA, "C01", "the result of \"%.80s\", expected that of %.80s", r->name,
+                    cell->name);
+    if (r->error)
+        return 0;
+    if (r->scores.n_cases != p->held.n_cases)
+        return fail(e, ERR_DATA, "C01", "scores of %d cases, expected %d", r->scores.n_cases,
+                    p->held.n_cases);
+    for (int i = 0; i < p->held.n_cases; i++)
+        if (strcmp(r->scores.names[i], p->held.cases[i].name) != 0)
+            return fail(e, ERR_DATA, "C01", "score %d is of case \"%.80s\", expected \"%.80s\"", i + 1,
+                        r->scores.names[i], p->held.cases[i].name);
+    return 0;
+}
+
+int plan_result(struct compare_run *out, const struct plan *p, const struct plan_cell *cell, const char *path,
+                struct error *e)
+{
+    struct checkpoint_facts want;
+    struct js *json = NULL;
+    int result = -1;
+    memset(out, 0, sizeof *out);
+    if (!io_exists(path))
+        return 0;
+    if (compare_run_read(out, path, e) < 0 || js_read_file(&json, path, e) < 0 ||
+        plan_facts(&want, p, cell, e) < 0)
+        goto out;
+    result = 1;
+    for (int i = 0; i < want.n && !out->error && result == 1; i++) {
+        const char *key = want.fact[i].key + strlen("run.");
+        const char *have = js_text(js_get(js_get(json, "settings"), key));
+        have = have ? have : "none";
+        if (strcmp(have, want.fact[i].value) == 0)
+            continue;
+        result = fail(e, ERR_BUSY, "K05", "made with %s = %.40s, the plan has %s; choose another -o, or the "
+                      "settings of then", key, have, want.fact[i].value);
+        fail_in(e, path);
+    }
+    if (result == 1 && check_scores(out, p, cell, e) < 0)
+        result = fail_in(e, path);
+out:
+    js_free(json);
+    if (result < 0)
+        compare_run_free(out);
+    return result;
+}
