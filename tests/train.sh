@@ -387,6 +387,8 @@ rm proposed/ranking.json && expect 2 'labels/' "$falx" pseudo run set -o propose
 expect 0 '"rank": 1' "$falx" pseudo run set -o proposed --force --json
 mv out ranking && same ranking proposed/ranking.json
 expect 0 'phantom_0002' "$falx" pseudo run set -o proposed3 --labeled 1
+cp -r set odd-names && mv odd-names/images/phantom_0003.nii.gz odd-names/images/$'two\nlines\e[2J.nii.gz' && rm odd-names/train.list
+expect 0 'two\x0Alines\x1B[2J ' "$falx" pseudo run odd-names -o proposed5
 for f in . images labels; do expect 2 'this is the data set' "$falx" pseudo run set -o ./set/$f; done
 cp -r set holed && head -c 99 $one >holed/images/phantom_0003.nii.gz
 expect 3 'phantom_0003' "$falx" pseudo run holed -o made/for/nothing

@@ -119,7 +119,7 @@ void config_print_help(enum verb verb, FILE *to);
  * of other verbs are checked and kept, so that one file can serve several verbs. */
 int config_apply_text(struct config *c, const char *text, const char *path, struct error *e);
 
-/* Members with the resolved options and arguments of the verb, paths among them: for records that are private. */
+/* Members with the resolved options and arguments of the verb, paths among them: for private records. */
 void config_to_json(struct js_out *o, const struct config *c);
 
 /* Verbs: each returns the exit code. */

@@ -59,7 +59,7 @@ static int propose(struct ranked *out, struct open_run *p, const struct config *
 static int tell(const struct config *c, struct ranked *ranked, int n, struct error *e)
 {
     struct js_out o = {0};
-    char *text = NULL, *path = path_join(e, c->output, "ranking.json");
+    char *text = NULL, *path = path_join(e, c->output, "ranking.json"), shown[256];
     int result = -1;
     qsort(ranked, (size_t)n, sizeof *ranked, most_ambiguous_first);
     js_out_open(&o, NULL, '{');
@@ -79,7 +79,8 @@ static int tell(const struct config *c, struct ranked *ranked, int n, struct err
     if (result == 0 && c->json)
         printf("%s", text);
     for (int i = 0; result == 0 && !c->json && !c->quiet && i < n; i++)
-        printf("%4d  %-40s  ambiguity %.4f\n", i + 1, ranked[i].name, ranked[i].ambiguity);
+        printf("%4d  %-40s  ambiguity %.4f\n", i + 1, text_escape(shown, sizeof shown, ranked[i].name),
+               ranked[i].ambiguity);
     mem_free(text);
     mem_free(path);
     return result;
