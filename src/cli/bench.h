@@ -16,7 +16,6 @@ int bench_is_of(const char *name, const char *stem);
 int bench_wanted(const struct config *c, const char *name);
 /* 1 if the user asked for it by its whole name: those that take long on a processor. */
 int bench_named(const struct config *c, const char *name);
-double bench_now(void); /* monotonic seconds */
 double bench_middle(double *times, int n); /* their median; sorts them */
 /* Median seconds of run(arg), after one that does not count: at least 3 runs, then more until half a second
  * is spent, 100 at most. -1: run failed. */

@@ -13,7 +13,6 @@
 
 #include "base/io.h"
 #include "base/json.h"
-#include "cli/bench.h"
 #include "cli/compare_int.h"
 #include "cli/eval.h"
 #include "cli/predicting.h"
@@ -98,9 +97,9 @@ static int predict_case(struct cell_run *r, struct open_run *p, const struct dat
                         const char *masks, struct error *e)
 {
     struct scan_result scan = {0};
-    double start = bench_now();
+    double start = clock_seconds();
     int result = predicting_case(&scan, p, &r->predict, &r->plan->held, k, e);
-    r->seconds_case += bench_now() - start;
+    r->seconds_case += clock_seconds() - start;
     if (result == 0)
         result = predicting_write(&scan.label, masks, k->name, "", e);
     if (result == 0)

@@ -18,7 +18,6 @@
 #include "base/child.h"
 #include "base/io.h"
 #include "base/pool.h"
-#include "cli/bench.h"
 #include "cli/compare_int.h"
 #include "train/method.h"
 
@@ -172,9 +171,9 @@ static void show_progress(struct queue *q)
     char label[160], more[24] = "";
     int64_t running = 0;
     int n = 0;
-    if (bench_now() - q->looked < 0.5)
+    if (clock_seconds() - q->looked < 0.5)
         return;
-    q->looked = bench_now();
+    q->looked = clock_seconds();
     for (int i = 0; i < q->n_jobs; i++)
         if (q->jobs[i].pid) {
             const struct plan_cell *cell = &q->p->cells[q->jobs[i].cell];

@@ -157,6 +157,7 @@ int keep_volume(struct volume *v, int64_t which, struct error *e);
 
 /* Prints "falx: error: TEXT [ID]" to stderr, at most 400 bytes; returns the exit code. */
 int complain(const struct error *e);
+double clock_seconds(void); /* since some moment; goes on evenly whatever is done to the date */
 /* Prints the text built in *o to stdout and empties it; returns the exit code. */
 int console_json(struct js_out *o);
 /* A report that prints warnings and problems to stderr (notes only if not quiet). */

@@ -98,11 +98,11 @@ struct report *console_report(const struct config *c)
 struct progress {
     char label[64];
     int64_t total, done, skipped;
-    double start, shown; /* seconds of the monotonic clock */
+    double start, shown; /* by clock_seconds() */
     int terminal, n_shown;
 };
 
-static double now(void)
+double clock_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -144,7 +144,7 @@ struct progress *progress_begin(const struct config *c, const char *label, int64
         return NULL; /* no memory, no progress line */
     text_escape(p->label, sizeof p->label, label);
     p->total = total;
-    p->start = p->shown = now();
+    p->start = p->shown = clock_seconds();
     p->terminal = isatty(STDERR_FILENO);
     return p;
 }
@@ -173,7 +173,7 @@ void progress_at(struct progress *p, int64_t done)
     if (!p)
         return;
     pthread_mutex_lock(&lock);
-    double at = now();
+    double at = clock_seconds();
     p->done = done > p->done ? done : p->done; /* threads may report out of order */
     if (at - p->shown >= (p->terminal ? redraw_seconds : log_seconds))
         draw(p, at);
@@ -205,7 +205,7 @@ void progress_end(struct progress *p)
         return;
     pthread_mutex_lock(&lock);
     if (p->n_shown) {
-        draw(p, now());
+        draw(p, clock_seconds());
         if (p->terminal)
             write_all("\n", 1);
     }

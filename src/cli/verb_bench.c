@@ -10,7 +10,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/io.h"
 #include "base/json_write.h"
@@ -203,13 +202,6 @@ static void free_input(struct bench *b)
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-double bench_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -231,10 +223,10 @@ int bench_median(double *seconds, int (*once)(void *arg, struct error *e), void 
     if (once(arg, e) < 0)
         return -1;
     while (n < 3 || (n < MOST_RUNS && total < 0.5)) {
-        double start = bench_now();
+        double start = clock_seconds();
         if (once(arg, e) < 0)
             return -1;
-        took[n] = bench_now() - start;
+        took[n] = clock_seconds() - start;
         total += took[n++];
     }
     *seconds = bench_middle(took, n);

@@ -27,7 +27,7 @@ struct telling {
     struct progress *line;
     struct runs *runs;
     int log;             /* descriptor, or -1 */
-    double start;        /* of this process's training, by bench_now() */
+    double start;        /* of this process's training, by clock_seconds() */
     double earlier;      /* seconds of those that a resumed run had before */
     int stepped;         /* steps of this process */
     double first;        /* when the first of them was done */
@@ -90,9 +90,9 @@ static void tell_pace(struct telling *t, const struct train_step *s)
     enum { TIMED = 3, LONG_HOURS = 24 };
     if (t->stepped++ == 0) {
         progress_skip(t->line, s->done - 1);
-        t->first = bench_now();
+        t->first = clock_seconds();
     }
-    double hours = (bench_now() - t->first) / TIMED * (double)(s->total - s->done) / 3600;
+    double hours = (clock_seconds() - t->first) / TIMED * (double)(s->total - s->done) / 3600;
     if (t->stepped == 1 + TIMED && hours > LONG_HOURS)
         report_line(console_report(t->config), REPORT_NOTE, NULL, NULL,
                     "about %.0f hours at this pace: a GPU, a smaller --patch or --filters make steps faster, "
@@ -155,12 +155,12 @@ static void recall_seconds(struct telling *t)
     if (!before || parse_real(&t->earlier, before) < 0)
         t->earlier = 0.0;
     mem_free(before);
-    t->start = bench_now();
+    t->start = clock_seconds();
 }
 
 static void tell_seconds(struct telling *t)
 {
-    tell_fact(t, "seconds", t->earlier + bench_now() - t->start, 3);
+    tell_fact(t, "seconds", t->earlier + clock_seconds() - t->start, 3);
 }
 
 /* Rows of steps that a resume will not repeat must be in the file before their checkpoint is. */
@@ -362,13 +362,13 @@ static int measure_cost(double *cost, const struct config *c, const struct train
 static int measure_budget(struct config *c, const struct train_options *o, double seconds, struct error *e)
 {
     enum { FIRST = 4, MOST = 400 };
-    double begun = bench_now(), cost, some;
+    double begun = clock_seconds(), cost, some;
     if (measure_cost(&cost, c, o, FIRST, e) < 0)
         return -1;
     some = cost > 0 ? seconds / 20 / cost : 0;
     if (some > FIRST && measure_cost(&cost, c, o, some < MOST ? (int64_t)some : MOST, e) < 0)
         return -1;
-    seconds = 0.95 * seconds - (bench_now() - begun); /* 5 % for loading, saving, the rest */
+    seconds = 0.95 * seconds - (clock_seconds() - begun); /* 5 % for loading, saving, the rest */
     c->set.steps = cost > 0 && seconds > cost ? (int64_t)(seconds / cost) : 1;
     report_line(console_report(c), REPORT_NOTE, NULL, NULL, "%.0f ms a step, %lld steps in the budget",
                 1000.0 * cost, (long long)c->set.steps);
