@@ -440,8 +440,7 @@ static void tell_end(const struct config *c, const struct train_result *r)
     char dice[32] = "n/a";
     if (!isnan(r->dice))
         snprintf(dice, sizeof dice, "%.4f", r->dice);
-    if (dprintf(STDOUT_FILENO, "done %s steps=%lld dice=%s\n", c->output, (long long)r->steps, dice) < 0)
-        return;
+    (void)dprintf(STDOUT_FILENO, "done %s steps=%lld dice=%s\n", c->output, (long long)r->steps, dice);
 }
 
 /* lock: of the run folder; budget: seconds, or 0; planned: bytes. */

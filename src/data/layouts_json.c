@@ -425,7 +425,7 @@ int layout_open_json(struct opening *w, struct error *e)
 static int read_prepared(struct opening *w, const struct js *root, struct error *e)
 {
     const struct js *cases = js_get(root, "cases"), *classes = js_get(root, "classes");
-    const char *names[256] = {NULL}; /* the classes of falx's own files */
+    const char *names[DATASET_MOST_CLASSES] = {NULL};
     if (!js_is_array(cases))
         return fail(e, ERR_DATA, "C06", "no list \"cases\"");
     for (int i = 0; i < js_count(cases); i++) {
@@ -441,7 +441,7 @@ static int read_prepared(struct opening *w, const struct js *root, struct error 
         js_is_bool(&known, js_get(js_get(item, "transform"), "original_known"));
         w->d->cases[i].place_unknown = !known;
     }
-    int n = js_count(classes) < 256 ? js_count(classes) : 256;
+    int n = js_count(classes) < DATASET_MOST_CLASSES ? js_count(classes) : DATASET_MOST_CLASSES;
     for (int i = 0; i < n; i++)
         names[i] = js_text(js_at(classes, i));
     return n > 1 ? opening_set_classes(w, names, n, e) : 0;

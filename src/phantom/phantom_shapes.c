@@ -28,7 +28,7 @@ static const struct tissue_row {
     short ct, mr[3], varies_permille;
     short ct_grain[2], mr_grain[2];
 } tissue_row[BODY_TISSUES] = {
-        [TISSUE_AIR] = {-1000, {4, 4, 4}, 0, {0, 0}, {0, 0}},
+    [TISSUE_AIR] = {-1000, {4, 4, 4}, 0, {0, 0}, {0, 0}},
     [TISSUE_SKIN] = {20, {420, 330, 450}, 100, {8, 8}, {40, 40}},
     [TISSUE_FAT] = {-105, {900, 640, 760}, 50, {9, 10}, {35, 40}},
     [TISSUE_MESENTERY] = {-95, {810, 600, 720}, 60, {20, 16}, {60, 60}},
@@ -300,7 +300,7 @@ static void draw_nodules(struct body *b, int classes, uint64_t seed, uint64_t in
             t.centre_mm[a] = (short)(from[a] + span[a] * (u - (float)(int)u));
             t.radius_mm[a] = (short)(radius + 0.5f);
         }
-            draw_part(b, &t, 1, &r, still);
+        draw_part(b, &t, 1, &r, still);
         b->shape[b->n_shapes - 1].label = (label_t)(ORGAN_COUNT + m);
     }
 }

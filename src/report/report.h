@@ -90,7 +90,7 @@ void report_put_pictures(struct html *h, const struct report_pictures *p);
 void report_end(struct html *h, const char *version);
 
 /* Charts one by one, as files of their own (alone) or parts of a page. Return 1, or 0 if there is nothing to
- * draw. */
+ * draw; the last one -1 if memory is short. */
 int report_draw_losses(struct html *h, const struct report_run *r, int alone);
 int report_draw_validation(struct html *h, const struct report_page *p, int alone);
 int report_draw_cases(struct html *h, const struct report_page *p, int alone, struct error *e);

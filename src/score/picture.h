@@ -29,7 +29,7 @@ struct sheet {
     int64_t dims[3];
     const struct geometry *geometry;
     const float *image;        /* NULL: masks on a plain ground */
-    const label_t *truth;      /* NULL with prediction set: not allowed */
+    const label_t *truth;      /* the one mask, or what the prediction is compared with */
     const label_t *prediction; /* NULL: `truth` is drawn with one colour a class */
     const float *heat;         /* NULL, or a map of values >= 0 over the scan; masks are outlined */
     const char *heat_name;     /* beside its scale */

@@ -39,7 +39,7 @@ struct geometry {
 };
 
 struct volume {
-    const char *format; /* "NIfTI-1", "NRRD", "MetaImage", "HDF5", "DICOM" (static) */
+    const char *format; /* "NIfTI-1", "NRRD", "MetaImage", "HDF5", "DICOM", or "memory" (static) */
     enum dtype dtype;   /* of data */
     int n_dims;         /* 1..7 */
     int64_t dims[VOLUME_MAX_DIMS]; /* all >= 1; those past n_dims are 1 */
