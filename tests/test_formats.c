@@ -172,6 +172,33 @@ static void every_failed_allocation_is_told(void **state)
     volume_free(&v);
 }
 
+/* Who only wants to know whether a file can be read asks without an error to fill. */
+static void errors_need_no_listener(void **state)
+{
+    (void)state;
+    struct error e;
+    struct volume v, odd;
+    unsigned char header[NIFTI_HEADER_MAX];
+    const struct volume_request describe = {.describe = 1};
+    make(&v, DTYPE_U8, 3);
+    size_t n = nifti_header(header, &v);
+    memcpy(header + 344, "ni1", 4);
+    assert_ok(io_write_all("alone.hdr", 0666, header, 348, &e), e);
+    assert_int_equal(volume_read(&odd, "alone.hdr", NULL, NULL), -1); /* there is no alone.img */
+    memcpy(header + 344, "n+1", 4);
+    memset(header + 80, 0, 4); /* spacing of the first axis */
+    const struct io_part parts[2] = {{header, n}, {v.data, volume_bytes(&v)}};
+    struct io_file *f;
+    assert_ok(io_create(&f, "flat.nii", 0666, &e), e);
+    for (int i = 0; i < 2; i++)
+        assert_ok(io_append(f, parts[i].bytes, parts[i].n, &e), e);
+    assert_ok(io_commit(f, &e), e);
+    assert_int_equal(volume_read(&odd, "flat.nii", NULL, NULL), -1);
+    assert_int_equal(volume_read(&odd, "flat.nii", &describe, NULL), 0);
+    volume_free(&odd);
+    volume_free(&v);
+}
+
 static void orientation_is_named(void **state)
 {
     (void)state;
@@ -200,7 +227,7 @@ int main(void)
         cmocka_unit_test(nifti_words_survive),
         cmocka_unit_test(qform_agrees_with_sform),
         cmocka_unit_test(every_failed_allocation_is_told),
-        cmocka_unit_test(orientation_is_named),
+        cmocka_unit_test(orientation_is_named), cmocka_unit_test(errors_need_no_listener),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

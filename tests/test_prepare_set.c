@@ -5,6 +5,7 @@
 #include "data/check.h"
 #include "phantom/phantom.h"
 #include "prepare/prepare_set.h"
+#include "volume/nifti.h"
 
 static struct report told; /* what prepare had to say */
 
@@ -459,6 +460,23 @@ static void a_bad_case_stops_all_before_anything_is_made(void **state)
     assert_false(io_exists("out/images/b.nii.gz"));
 }
 
+static void a_header_without_its_voxels_is_a_bad_case(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct volume v;
+    struct error e;
+    unsigned char header[NIFTI_HEADER_MAX];
+    assert_ok(volume_read(&v, "raw/images/b.nii.gz", NULL, &e), e);
+    nifti_header(header, &v);
+    memcpy(header + 344, "ni1", 4);
+    volume_free(&v);
+    assert_ok(io_write_all("raw/images/e.hdr", 0666, header, 348, &e), e);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto"}, &e), e);
+    assert_int_equal(s.n_bad, 1);
+    assert_non_null(strstr(test_told, "e.img: no such file"));
+}
+
 static void the_papers_crop_needs_every_label(void **state)
 {
     (void)state;
@@ -585,7 +603,7 @@ int main(void)
         TEST(a_missing_orientation_is_told_once),
         TEST(h5_files_are_told_once),
         TEST(a_killed_run_goes_on),
-        TEST(a_bad_case_stops_all_before_anything_is_made),
+        TEST(a_bad_case_stops_all_before_anything_is_made), TEST(a_header_without_its_voxels_is_a_bad_case),
         TEST(the_papers_crop_needs_every_label),
         TEST(labels_off_the_grid_are_refused),
         TEST(a_constant_scan_is_told),

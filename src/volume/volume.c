@@ -282,6 +282,8 @@ int volume_read_source(struct volume *out, struct source *s, const struct volume
 {
     struct volume_request own;
     struct report_hold hold;
+    struct error unheard;
+    e = e ? e : &unheard;
     begin(out, &own, &hold, r);
     return end(out, &hold, r, read_source(out, s, &own, e), e);
 }
@@ -291,6 +293,8 @@ int volume_read(struct volume *out, const char *path, const struct volume_reques
 {
     struct volume_request own;
     struct report_hold hold;
+    struct error unheard;
+    e = e ? e : &unheard;
     begin(out, &own, &hold, r);
     hold.path = path;
     int result = io_is_folder(path) ? dicom_read(out, path, &own, e)

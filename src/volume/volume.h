@@ -133,7 +133,8 @@ void affine_multiply(double out[3][4], const double a[3][4], const double b[3][4
 /* ---- for format files ------------------------------------------------------------------------
  *
  * The request they get is complete: never NULL, limits filled in, and a report that holds back what
- * is said about the file until the read has succeeded. So a doubt is simply volume_warn(). */
+ * is said about the file until the read has succeeded. So a doubt is simply volume_warn(). Nor is the
+ * error NULL. */
 
 #define volume_warn(r, id, ...) \
     report_line((r)->report, REPORT_WARNING, NULL, id, __VA_ARGS__)
