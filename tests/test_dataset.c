@@ -228,6 +228,30 @@ static void msd(void **state)
     expect_set("dataset.json", NULL, LAYOUT_MSD, "z+ a- | t- s-");
 }
 
+/* nnU-Net v1: the json of MSD names cases, and their files carry channel numbers. A file that is there
+ * as it is named has none. */
+static void msd_of_numbered_files(void **state)
+{
+    (void)state;
+    struct dataset d;
+    put("dataset.json",
+        MSD("Heart", "{\"image\": \"./imagesTr/z.nii.gz\", \"label\": \"./labelsTr/z.nii.gz\"},"
+                     "{\"image\": \"./imagesTr/a.nii.gz\"}"));
+    put_each("imagesTr/@.nii.gz", "z_0000 z_0001 a_0000 a_0001 a_0003");
+    put_each("imagesTs/@.nii.gz", "s s_0000 s_0001");
+    put("labelsTr/z.nii.gz", "");
+    assert_ok(dataset_open(&d, ".", NULL, &e), e);
+    assert_string_equal(describe(&d), "z+ a- | t- s-");
+    assert_int_equal(d.cases[0].n_images, 2);
+    assert_string_equal(path_name(d.cases[0].images[1]), "z_0001.nii.gz");
+    assert_int_equal(d.cases[1].n_images, 2);
+    assert_string_equal(path_name(d.cases[2].images[0]), "t.nii.gz"); /* not there: told when read */
+    assert_int_equal(d.cases[3].n_images, 1);
+    dataset_free(&d);
+    assert_int_equal(symlink("/dev/null", "imagesTr/a_0002.nii.gz"), 0);
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L11");
+}
+
 /* 126 labelled cases called Colon: 100 and 26, drawn from the seed. */
 static void colon(void **state)
 {
@@ -629,7 +653,7 @@ int main(void)
         T(nnunet_of_another_ending),
         T(nnunet_dataset_key),
         T(regions_are_plain_values),
-        T(msd),
+        T(msd), T(msd_of_numbered_files),
         T(colon),
         T(datalist),
         T(datalist_in_a_folder),

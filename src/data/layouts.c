@@ -50,6 +50,20 @@ int case_add_image(struct data_case *c, const char *path, struct error *e)
     return 0;
 }
 
+int case_add_channels(struct opening *w, struct data_case *c, const char *path, struct error *e)
+{
+    const char *name = path_name(path), *ending = name + stem_length(name);
+    for (int channel = 0;; channel++) {
+        char *file = mem_format(e, "%.*s_%04d%s", (int)(ending - path), path, channel, ending);
+        int there = file && io_exists(file), result = file ? 0 : -1;
+        if (there)
+            result = opening_contain(w, file, e) < 0 ? -1 : case_add_image(c, file, e);
+        mem_free(file);
+        if (result < 0 || !there)
+            return result < 0 ? -1 : channel;
+    }
+}
+
 int case_set_label(struct data_case *c, const char *path, struct error *e)
 {
     mem_free(c->label);
@@ -110,7 +124,7 @@ void opening_note(struct opening *w, const char *fmt, ...)
 
 int opening_contain(struct opening *w, const char *path, struct error *e)
 {
-    if (w->o->follow)
+    if (w->o->follow || !w->real_root) /* a lone file has no root that it could lead out of */
         return 0;
     char real[PATH_MAX];
     if (!realpath(path, real))

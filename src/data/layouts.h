@@ -44,6 +44,9 @@ int paper_split_colon(struct opening *w, struct error *e);
 struct data_case *opening_add(struct opening *w, const char *name, enum split split,
                               struct error *e);
 int case_add_image(struct data_case *c, const char *path, struct error *e);
+/* The channels that stand for x.nii.gz: x_0000.nii.gz, x_0001.nii.gz, ... as far as they are there. Answers
+ * how many, or -1. */
+int case_add_channels(struct opening *w, struct data_case *c, const char *path, struct error *e);
 int case_set_label(struct data_case *c, const char *path, struct error *e);
 void case_free(struct data_case *c);
 /* A whole case of one image and, if `label` is not NULL and that file is there, its label. Links

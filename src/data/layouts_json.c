@@ -1,4 +1,4 @@
-/* layouts_json.c - data sets described by a json: nnU-Net v2, MSD, MONAI datalist, prepared.json.
+/* layouts_json.c - data sets described by a json: nnU-Net, MSD, MONAI datalist, prepared.json.
  *
  * nnU-Net and MSD both call it dataset.json. nnU-Net's says `channel_names` and `file_ending` and
  * maps label names to numbers; MSD's lists `training` files and maps numbers to names; a datalist
@@ -149,14 +149,16 @@ static int add_label(struct opening *w, struct data_case *c, const char *name, s
     return result;
 }
 
+/* nnU-Net v1 writes MSD's json with names of cases: its x.nii.gz is x_0000.nii.gz, x_0001.nii.gz, ... */
 static int add_image(struct opening *w, struct data_case *c, const struct js *name, struct error *e)
 {
     if (!js_text(name))
         return fail(e, ERR_DATA, "C06", "case \"%.80s\": an image name is no text", c->name);
     char *path = opening_path(w, js_text(name), e);
-    int result = path ? case_add_image(c, path, e) : -1;
+    int added = !path ? -1 : io_exists(path) ? 0 : case_add_channels(w, c, path, e);
+    int result = added == 0 ? case_add_image(c, path, e) : added;
     mem_free(path);
-    return result;
+    return result < 0 ? -1 : 0;
 }
 
 static int add_item(struct opening *w, const char *name, enum split split, const struct js *images,
