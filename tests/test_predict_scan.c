@@ -314,6 +314,9 @@ static void scans_to_predict(void **state)
     small_scan("numbered/p_0001.nii.gz");
     small_scan("numbered/q_0001.nii.gz");
     expect_scans("numbered", 2, "p:2 q:2 ");
+    expect_scans("numbered/p_0000.nii.gz", 2, "p:2 ");
+    expect_scans("numbered/p_0001.nii.gz", 2, "p_0001:1 "); /* no first channel: refused when read */
+    expect_scans("numbered/p_0000.nii.gz", 1, "p_0000:1 ");
     unlink("numbered/p_0000.nii.gz");
     assert_refused(dataset_open_scans(&d, "numbered", 2, &o, &e), e, ERR_DATA, "L14");
 }

@@ -274,14 +274,22 @@ static int fail_without_scan(const char *root, const char *path, struct error *e
     return fail_in(e, path);
 }
 
-static int add_single(struct opening *w, const char *path, int is_folder, struct error *e)
+/* With several channels x_0000.nii.gz stands for all files of its case, as in a folder of scans. */
+static int add_single(struct opening *w, const char *path, int is_folder, int channels, struct error *e)
 {
     const char *last = path_name(path);
-    size_t n = is_folder ? strlen(last) : stem_length(last);
-    char *name = n ? mem_format(e, "%.*s", (int)n, last) : mem_string(e, "scan");
+    size_t n = is_folder ? strlen(last) : stem_length(last), base = n;
+    if (!is_folder && channels > 1 && n > 5 && strncmp(last + n - 5, "_0000", 5) == 0)
+        base = n - 5;
+    char *name = n ? mem_format(e, "%.*s", (int)base, last) : mem_string(e, "scan");
     struct data_case *c = name ? opening_add(w, name, SPLIT_TEST, e) : NULL;
     mem_free(name);
-    return c ? case_add_image(c, path, e) : -1;
+    if (!c || base == n)
+        return c ? case_add_image(c, path, e) : -1;
+    char *all = mem_format(e, "%.*s%s", (int)((size_t)(last - path) + base), path, last + n);
+    int result = all ? case_add_channels(w, c, all, e) : -1;
+    mem_free(all);
+    return result < 0 ? -1 : 0;
 }
 
 /* Folders between scans that are no series, such as masks made earlier, are none of our business. */
@@ -315,11 +323,11 @@ int dataset_open_scans(struct dataset *out, const char *path, int channels,
     }
     if (!S_ISDIR(st.st_mode)) {
         out->root = path_folder(e, path);
-        result = out->root ? add_single(&w, path, 0, e) : -1;
+        result = out->root ? add_single(&w, path, 0, channels, e) : -1;
     } else if (find_root(&w, path, e) == 0) {
         int series = is_series(out->root, e);
         result = series < 0 ? -1
-                 : series   ? add_single(&w, out->root, 1, e)
+                 : series   ? add_single(&w, out->root, 1, channels, e)
                             : opening_add_scans(&w, channels, e);
         if (result == 0 && !series)
             result = drop_other_folders(out, e);

@@ -77,7 +77,7 @@ struct dataset_options {
 int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
                  struct error *e);
 /* Scans to predict: a volume, a DICOM folder, or a folder of either, as unlabelled test cases named by
- * their stems. With several channels x_0000, x_0001, ... are one case. */
+ * their stems. With several channels x_0000, x_0001, ... are one case, which x_0000 alone stands for, too. */
 int dataset_open_scans(struct dataset *out, const char *path, int channels,
                        const struct dataset_options *o, struct error *e);
 void dataset_free(struct dataset *d); /* zeroed or freed ones are fine */

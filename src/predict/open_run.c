@@ -52,7 +52,7 @@ int open_run_predict(struct scan_result *out, struct open_run *r, struct volume 
 {
     int64_t channels = volume_channels(image);
     if (channels != r->facts.channels)
-        return fail(e, ERR_DATA, "L14", "%lld channels, the run was trained on %d", (long long)channels,
-                    r->facts.channels);
+        return fail(e, ERR_DATA, "L14", "%lld channel%s, the run was trained on %d", (long long)channels,
+                    channels == 1 ? "" : "s", r->facts.channels);
     return predict_scan(out, r->predictor, &r->facts.recipe, image, r->dev->pool, e);
 }
