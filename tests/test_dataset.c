@@ -544,6 +544,32 @@ static void channels_are_stacked(void **state)
     dataset_free(&d);
 }
 
+/* Channels on the fifth axis are channels; on the fourth and the fifth they are too many axes. */
+static void channels_are_one_axis(void **state)
+{
+    (void)state;
+    float values[48] = {[24 + 5] = 7};
+    struct volume v = {.dtype = DTYPE_F32, .n_dims = 5, .dims = {4, 3, 2, 1, 2, 1, 1}, .slope = 1,
+                       .data = values};
+    struct dataset d;
+    geometry_identity(&v.geometry, NULL);
+    put("images/readme.txt", "");
+    for (int wide = 0; wide < 2; wide++) {
+        struct volume got;
+        assert_ok(volume_write(&v, "images/a.nii", &e), e);
+        assert_ok(dataset_open(&d, ".", NULL, &e), e);
+        if (wide)
+            assert_refused(dataset_load_image(&got, &d, &d.cases[0], NULL, &e), e, ERR_DATA, "N31");
+        else
+            assert_ok(dataset_load_image(&got, &d, &d.cases[0], NULL, &e), e);
+        assert_true(wide || (got.dims[3] == 2 && got.dims[4] == 1 && ((float *)got.data)[24 + 5] == 7));
+        volume_free(&got);
+        dataset_free(&d);
+        v.dims[2] = 1;
+        v.dims[3] = 2;
+    }
+}
+
 /* A label turned in each of 16 ways, with and without a true header, finds its way back. */
 static void labels_are_aligned(void **state)
 {
@@ -664,7 +690,7 @@ int main(void)
         T(nothing_recognised),
         T(labels_are_hidden), T(cases_are_left_out),
         T(label_maps), T(classes_that_may_not_be),
-        T(channels_are_stacked),
+        T(channels_are_stacked), T(channels_are_one_axis),
         T(labels_are_aligned),
         T(json_is_bounded),
         T(memory_may_run_out),

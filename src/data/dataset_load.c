@@ -46,12 +46,16 @@ int dataset_match_grids(const struct dataset *d, const struct data_case *c,
     return result < 0 ? fail_in(e, c->label) : 0;
 }
 
-/* 3D or 4D becomes 4D; anything with more axes of more than one entry is refused. */
+/* Channels may stand on any one axis behind the third: ITK's NIfTI has vectors on the fifth. Two such axes
+ * of more than one entry are refused. */
 static int as_channels(struct volume *v, struct error *e)
 {
-    for (int a = 4; a < VOLUME_MAX_DIMS; a++)
-        if (v->dims[a] != 1)
+    int64_t channels = volume_channels(v);
+    for (int a = 3; a < VOLUME_MAX_DIMS; a++) {
+        if (v->dims[a] != 1 && v->dims[a] != channels)
             return fail(e, ERR_DATA, "N31", "%d axes; a case has three, and channels", v->n_dims);
+        v->dims[a] = a == 3 ? channels : 1;
+    }
     v->n_dims = 4;
     return 0;
 }
