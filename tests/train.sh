@@ -301,6 +301,7 @@ done
 same first--stage2-cov_std.nii.gz late--stage2-cov_std.nii.gz
 cmp -s first_std.nii.gz late_std.nii.gz && wrong 'the covariance of stage 1 is not asked'
 expect 0 '1 mask' "$falx" predict run -i $one -o one.nrrd
+expect 0 '1 mask' "$falx" predict run -i $one -o near.nrrd --geometry-tolerance 0.1
 expect 2 '.mha' "$falx" predict run -i $one -o one.mha
 expect 4 'nowhere' "$falx" predict run -i $one -o nowhere/one.nii.gz
 expect 2 'stride' "$falx" predict run -i $one -o strided.nii.gz --stride 17

@@ -124,8 +124,8 @@ const struct option_row options[] = {
      .verbs = DATASETS, .value = "false",
      .help = "leave bad cases out instead of stopping, and say which"},
     {.name = "geometry-tolerance", .kind = OPTION_REAL, .group = GROUP_DATA,
-     .offset = AT(geometry_tolerance_mm), .verbs = DATASETS | EVAL, .value = "0.001", .min = 0,
-     .max = 1000, .meta = "MM", .help = "how far the grids of image and label may lie apart"},
+     .offset = AT(geometry_tolerance_mm), .verbs = DATASETS | PREDICT | EVAL, .value = "0.001", .min = 0,
+     .max = 1000, .meta = "MM", .help = "how far the grids of the files of a case may lie apart"},
 
     {.name = "device", .kind = OPTION_TEXT, .group = GROUP_COMPUTE, .offset = AT(device),
      .verbs = RUNNING | BENCH | DOCTOR, .value = "auto", .meta = "NAME",

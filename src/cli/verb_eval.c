@@ -54,7 +54,8 @@ static int check_grids(const struct volume *truth, const struct volume *predicti
         return 0; /* a file that states no position cannot contradict one */
     double off = geometry_distance_mm(&truth->geometry, &prediction->geometry, t);
     if (!(off <= tolerance_mm))
-        return fail(e, ERR_DATA, "L03", "grid lies up to %g mm off the truth's, allowed %g mm", off,
+        return fail(e, ERR_DATA, "L03",
+                    "grid lies up to %g mm off the truth's, allowed %g (--geometry-tolerance)", off,
                     tolerance_mm);
     return 0;
 }

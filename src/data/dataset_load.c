@@ -24,8 +24,9 @@ static int match(const struct dataset *d, const struct volume *a, const struct v
         return 0;
     double apart = geometry_distance_mm(&a->geometry, &b->geometry, n);
     if (!(apart <= d->geometry_tolerance_mm))
-        return fail(e, ERR_DATA, id_place, "its grid lies %.4g mm from that of %s, allowed %.4g",
-                    apart, what, d->geometry_tolerance_mm);
+        return fail(e, ERR_DATA, id_place,
+                    "its grid lies %.4g mm from that of %s, allowed %.4g (--geometry-tolerance)", apart, what,
+                    d->geometry_tolerance_mm);
     return 0;
 }
 
