@@ -291,6 +291,13 @@ cp -r set orphaned && cp orphaned/labels/phantom_0001.nii.gz orphaned/labels/nob
 expect 0 'falx: warning: orphaned/labels/nobody.nii.gz: label without an image [L01]' "$falx" prepare orphaned -o prepared
 expect 0 '1 mask, ambiguity' "$falx" predict run -i $one -o one.nii.gz --uncertainty
 [ -s one_std.nii.gz ] && [ -s one_entropy.nii.gz ] || wrong 'no maps beside the mask'
+for i in 1 2; do # names with dots keep them, and eval finds the map that is called after the mask
+    expect 0 '1 mask' "$falx" predict run -i $one -o one.v$i.nii.gz --uncertainty
+    expect 0 'dice' "$falx" eval set/labels/phantom_0001.nii.gz one.v$i.nii.gz --pictures drawn$i --map std
+    [ -s one.v${i}_std.nii.gz ] && [ -s drawn$i/phantom_0001_std.png ] || wrong "maps of one.v$i.nii.gz"
+done
+expect 0 '6 masks' "$falx" predict run -i $scans -o all --uncertainty
+expect 0 ' of 6 predictions have no truth' "$falx" eval set/labels all
 # what knows how unsure it is: stage 1, or stage 2 if its covariance was trained
 for cov in '' --stage2-cov; do
     expect 0 done "$falx" train set -o "unsure$cov" $tiny $cov

@@ -202,7 +202,7 @@ static void pair_done(struct pair *p)
 }
 
 /* Is this one of the maps that `falx predict` puts beside the mask of a case? */
-static int is_map(const char *name, const struct pairs *pairs)
+static int is_map(const char *name, const struct io_listing *beside)
 {
     static const char *const tails[] = {"_std", "_entropy", "_foreground"};
     size_t n = stem_length(name);
@@ -210,8 +210,9 @@ static int is_map(const char *name, const struct pairs *pairs)
         size_t tail = strlen(tails[t]);
         if (n <= tail || memcmp(name + n - tail, tails[t], tail) != 0)
             continue;
-        for (int i = 0; i < pairs->n; i++)
-            if (strlen(pairs->pair[i].name) == n - tail && memcmp(pairs->pair[i].name, name, n - tail) == 0)
+        for (int i = 0; i < beside->n; i++)
+            if (stem_length(beside->entry[i].name) == n - tail &&
+                memcmp(beside->entry[i].name, name, n - tail) == 0)
                 return 1;
     }
     return 0;
@@ -221,7 +222,7 @@ static void warn_of_extras(const struct places *p, const struct pairs *pairs, st
 {
     int n_used = pairs->n, n_cases = count_cases(&p->prediction);
     for (int i = 0; i < p->prediction.n; i++)
-        n_cases -= !p->prediction.entry[i].is_folder && is_map(p->prediction.entry[i].name, pairs);
+        n_cases -= !p->prediction.entry[i].is_folder && is_map(p->prediction.entry[i].name, &p->prediction);
     if (n_cases > n_used && !p->files && p->truth.n > 1)
         report_line(report, REPORT_WARNING, p->prediction_folder, NULL,
                     "%d of %d predictions have no truth and are not scored", n_cases - n_used,

@@ -96,14 +96,12 @@ static char *picture_path(const struct eval *v, const struct pair *p, const char
     return mem_format(e, "%s/%s%s%s.png", v->c->pictures, p->name, map ? "_" : "", map ? map : "");
 }
 
-/* The map that `falx predict --uncertainty` put beside the mask. */
+/* The map that `falx predict --uncertainty` put beside the mask, called after it. */
 static char *map_path(const struct eval *v, const struct pair *p, struct error *e)
 {
-    char *folder = path_folder(e, p->prediction), *path = NULL;
-    if (folder)
-        path = mem_format(e, "%s/%s_%s.nii.gz", folder, p->name, map_names[v->c->map]);
-    mem_free(folder);
-    return path;
+    const char *name = path_name(p->prediction);
+    int n = (int)((size_t)(name - p->prediction) + stem_length(name));
+    return mem_format(e, "%.*s_%s.nii.gz", n, p->prediction, map_names[v->c->map]);
 }
 
 /* Even --force does not write over what is scored or drawn. */

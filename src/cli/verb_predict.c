@@ -52,7 +52,7 @@ static char *output_path(const struct config *c, const struct dataset *d, const 
         return mem_format(e, "%s/%s%s.nii.gz", c->output, k->name, suffixes[output]);
     if (output == 0)
         return mem_string(e, c->output);
-    return mem_format(e, "%.*s%s.nii.gz", (int)((size_t)(name - c->output) + strcspn(name, ".")), c->output,
+    return mem_format(e, "%.*s%s.nii.gz", (int)((size_t)(name - c->output) + stem_length(name)), c->output,
                       suffixes[output]);
 }
 

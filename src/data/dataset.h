@@ -80,6 +80,8 @@ int dataset_open(struct dataset *out, const char *path, const struct dataset_opt
  * their stems. With several channels x_0000, x_0001, ... are one case, which x_0000 alone stands for, too. */
 int dataset_open_scans(struct dataset *out, const char *path, int channels,
                        const struct dataset_options *o, struct error *e);
+/* Length of the name of a file without its format ending (.nii.gz, .nrrd, ...). */
+size_t stem_length(const char *name);
 void dataset_free(struct dataset *d); /* zeroed or freed ones are fine */
 int dataset_count(const struct dataset *d, enum split s,
                   int labeled); /* labeled: 1, 0, or -1 = either */

@@ -86,8 +86,6 @@ int scan_folder(struct scan *out, struct opening *w, const char *folder, const c
                 struct error *e);
 void scan_free(struct scan *s);
 struct scan_file *scan_find(const struct scan *s, const char *stem); /* NULL if there is none */
-/* Length of `name` without its format ending (.nii.gz, .nrrd, ...). */
-size_t stem_length(const char *name);
 
 enum channel_rule {
     CHANNELS_GUESS,   /* x_0000, x_0001 are channels of x if some x has a label; else cases of their
