@@ -147,6 +147,42 @@ static void the_fingerprint_chooses(void **state)
         case_print_free(&prints[i]);
 }
 
+/* A piece of lung: the wall of the chest on one side, a nodule in the air. The box of the largest part would
+ * cut the nodule off, so scans stay whole; voxels drawn over the rim of the wall do not matter. */
+static void what_is_labelled_stays(void **state)
+{
+    (void)state;
+    const int64_t dims[3] = {40, 40, 40};
+    const double mm[3] = {1, 1, 1};
+    for (int is_nodule = 0; is_nodule < 2; is_nodule++) {
+        struct volume image, label;
+        struct case_print print;
+        struct fingerprint f;
+        struct recipe r;
+        struct error e;
+        scan_of(&image, dims, mm, -850, -850);
+        assert_ok(volume_new(&label, DTYPE_U8, dims, &image.geometry, &e), e);
+        for (int64_t n = 0; n < volume_voxels(&image); n++) {
+            int64_t j = n / 40 % 40;
+            int nodule = n % 40 < 6 && j >= 20 && j < 26;
+            ((int16_t *)image.data)[n] = j < 10 || nodule ? 40 : -850;
+            ((uint8_t *)label.data)[n] = (uint8_t)(is_nodule ? nodule : j < 10);
+        }
+        ((uint8_t *)label.data)[20 * 40] = 1;
+        assert_ok(case_print_measure(&print, &image, &label, NAN_REFUSE, 0, 1000, &e), e);
+        assert_int_equal(print.n_labeled, is_nodule ? 40 * 36 : 40 * 400 + 1);
+        assert_int_equal(print.n_outside, is_nodule ? 40 * 36 : 1);
+        assert_ok(fingerprint_combine(&f, &print, 1, &e), e);
+        assert_ok(recipe_named(&r, "auto", 1, NAN_REFUSE, &e), e);
+        recipe_choose(&r, &f);
+        assert_int_equal(r.crop, is_nodule ? CROP_NONZERO : CROP_BODY);
+        assert_int_equal(r.patch[1], is_nodule ? 48 : 16);
+        case_print_free(&print);
+        volume_free(&image);
+        volume_free(&label);
+    }
+}
+
 static void patches_are_multiples_of_16(void **state)
 {
     (void)state;
@@ -172,6 +208,7 @@ int main(void)
         cmocka_unit_test(quantiles_are_those_of_sorted_values),
         cmocka_unit_test(the_body_is_the_largest_part),
         cmocka_unit_test(the_fingerprint_chooses),
+        cmocka_unit_test(what_is_labelled_stays),
         cmocka_unit_test(patches_are_multiples_of_16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 static const double ct_air_hu = -500.0;                /* a scan that reaches below it holds air */
 static const double patch_voxels = 96.0 * 96.0 * 96.0; /* what one GPU or a patient CPU trains on */
 enum { FOREGROUND_ENOUGH = 100 }; /* fewer sampled values say little about an organ */
+enum { OUTSIDE_ONE_IN = 1000 };   /* labelled voxels may lie outside of the body: drawn over its rim */
 
 void case_print_free(struct case_print *p)
 {
@@ -60,6 +61,19 @@ static int sample_foreground(struct sample_print *out, const float *values, cons
             out->value[out->n++] = values[i];
     }
     return 0;
+}
+
+/* Labelled voxels of a box. */
+static int64_t count_labeled(const label_t *label, const int64_t dims[3], const struct box *box)
+{
+    int64_t count = 0;
+    for (int64_t k = 0; k < box->dims[2]; k++)
+        for (int64_t j = 0; j < box->dims[1]; j++) {
+            int64_t row = box->first[1] + j + dims[1] * (box->first[2] + k);
+            for (int64_t i = 0; i < box->dims[0]; i++)
+                count += label[box->first[0] + i + dims[0] * row] > 0;
+        }
+    return count;
 }
 
 /* One channel into *p; its box of body or signal is joined to *joined. classes NULL: unlabelled. */
@@ -109,6 +123,12 @@ int case_print_measure(struct case_print *out, const struct volume *image,
         mem_free(values);
         if (bad)
             goto out;
+        if (classes && c == 0) { /* only now is the box that of the first channel */
+            struct box whole;
+            box_whole(&whole, image->dims);
+            out->n_labeled = count_labeled(classes, image->dims, &whole);
+            out->n_outside = out->n_labeled - count_labeled(classes, image->dims, &box);
+        }
     }
     if (orientation_axes(axis, flip, &image->geometry, "RAS", e) < 0)
         goto out;
@@ -223,15 +243,19 @@ static int combine_channel(struct fingerprint_channel *out, const struct case_pr
 int fingerprint_combine(struct fingerprint *out, const struct case_print *prints, int n,
                         struct error *e)
 {
+    int64_t n_labeled = 0, n_outside = 0;
     memset(out, 0, sizeof *out);
     out->n_cases = n;
     out->n_channels = prints[0].n_channels;
     for (int i = 0; i < n; i++) {
         out->n_labeled += prints[i].labeled;
+        n_labeled += prints[i].n_labeled;
+        n_outside += prints[i].n_outside;
         if (prints[i].n_channels != out->n_channels)
             return fail(e, ERR_DATA, "L14", "case %d has %d channels, case 1 has %d", i + 1,
                         prints[i].n_channels, out->n_channels);
     }
+    out->keeps_labels = n_outside * OUTSIDE_ONE_IN <= n_labeled;
     if (combine_grids(out, prints, n, e) < 0)
         return -1;
     for (int c = 0; c < out->n_channels; c++) {
@@ -292,8 +316,9 @@ void suggest_patch(int64_t patch[3], const double dims[3])
 void recipe_choose(struct recipe *r, const struct fingerprint *f)
 {
     double dims[3];
+    int to_body = f->channel[0].is_ct && f->keeps_labels; /* a piece of lung has nodules beside the "body" */
     choose_spacing(r->spacing_mm, f);
-    if (f->channel[0].is_ct)
+    if (to_body)
         r->crop = CROP_BODY;
     r->n_channels = f->n_channels;
     struct recipe_channel start = r->channel[0];
@@ -302,6 +327,7 @@ void recipe_choose(struct recipe *r, const struct fingerprint *f)
         choose_channel(&r->channel[c], &f->channel[c]);
     }
     for (int a = 0; a < 3; a++)
-        dims[a] = f->box_mm[a] / r->spacing_mm[a];
+        dims[a] = (f->channel[0].is_ct && !to_body ? f->dims[a] * f->spacing_mm[a] : f->box_mm[a]) /
+                  r->spacing_mm[a];
     suggest_patch(r->patch, dims);
 }

@@ -3,7 +3,8 @@
  *     each case -> case_print (independent of all others) -> fingerprint -> recipe
  *
  * Spacing, size and intensities come from every training case, labelled or not. Intensities of
- * organs come from labelled training cases alone. Test cases are left out.
+ * organs, and whether all of them lie in the body, come from labelled training cases alone. Test cases
+ * are left out.
  */
 #ifndef FALX_FINGERPRINT_H
 #define FALX_FINGERPRINT_H
@@ -16,6 +17,7 @@ struct case_print {
     int64_t dims[3];     /* voxels */
     int64_t box_dims[3]; /* of the box around body (CT) or signal */
     int labeled;         /* 1: foreground was looked at */
+    int64_t n_labeled, n_outside; /* labelled voxels, and those of them outside of the first channel's box */
     int n_channels;
     struct channel_print {
         double min, max;
@@ -35,6 +37,7 @@ struct fingerprint {
     int n_cases, n_labeled, n_channels;
     double spacing_mm[3], spacing_10[3]; /* median and 10th percentile */
     double dims[3], box_mm[3];           /* medians; box: of the body or signal */
+    int keeps_labels; /* 1: hardly a labelled voxel lies outside of these boxes */
     struct fingerprint_channel {
         int is_ct; /* values are Hounsfield units */
         double min, max;
