@@ -1,4 +1,4 @@
-/* boxes.c - bounding boxes, and the largest connected part by runs. See boxes.h.
+/* boxes.c - bounding boxes, and connected parts by runs. See boxes.h.
  *
  * A run is a maximal stretch of voxels above the threshold within one row. Runs of neighbouring
  * rows that overlap belong together; union-find joins them. A CT of 100 million voxels has about a
@@ -72,6 +72,8 @@ void box_of_signal(struct box *out, const float *values, const int64_t dims[3])
 
 /* ---- connected parts ------------------------------------------------------------------------- */
 
+enum { BODY_SHARE = 4 }; /* a part belongs to the body if it is this share of the largest: a leg, no table */
+
 struct run {
     int32_t lo, hi; /* voxels of the row, both inclusive */
     int32_t parent; /* a run of the same part met earlier, or itself */
@@ -132,27 +134,24 @@ static void rows_join(struct runs *r, int64_t row, int64_t other)
     }
 }
 
-/* The root of the part with most voxels; -1 if memory is short. */
-static int32_t runs_largest(struct runs *r, struct error *e)
+/* Voxels of each part, at its root (mem_free); *most gets those of the largest. */
+static int64_t *runs_measure(int64_t *most, struct runs *r, struct error *e)
 {
     int64_t *voxels = mem_alloc(e, (size_t)r->n, sizeof *voxels);
-    int32_t best = 0;
-    if (!voxels)
-        return -1;
-    for (int32_t i = 0; i < r->n; i++)
-        voxels[run_root(r->run, i)] += r->run[i].hi - r->run[i].lo + 1;
-    for (int32_t i = 1; i < r->n; i++)
-        best = voxels[i] > voxels[best] ? i : best;
-    mem_free(voxels);
-    return best;
+    *most = 0;
+    for (int32_t i = 0; voxels && i < r->n; i++) {
+        int64_t *part = &voxels[run_root(r->run, i)];
+        *part += r->run[i].hi - r->run[i].lo + 1;
+        *most = *part > *most ? *part : *most;
+    }
+    return voxels;
 }
 
 int box_of_body(struct box *out, const float *values, const int64_t dims[3], float threshold,
                 struct error *e)
 {
-    int64_t rows = dims[1] * dims[2];
+    int64_t rows = dims[1] * dims[2], most, *voxels = NULL;
     struct runs r = {.first = mem_alloc(e, (size_t)rows + 1, sizeof *r.first)};
-    int32_t part = -1;
     if (!r.first)
         goto out;
     for (int64_t row = 0; row < rows; row++) {
@@ -164,11 +163,11 @@ int box_of_body(struct box *out, const float *values, const int64_t dims[3], flo
         if (row >= dims[1])
             rows_join(&r, row, row - dims[1]);
     }
-    part = runs_largest(&r, e);
+    voxels = runs_measure(&most, &r, e);
     memset(out, 0, sizeof *out);
-    for (int64_t row = 0; row < rows && part >= 0; row++) {
+    for (int64_t row = 0; row < rows && voxels; row++) {
         for (int64_t i = r.first[row]; i < r.first[row + 1]; i++) {
-            if (run_root(r.run, (int32_t)i) == part)
+            if (voxels[run_root(r.run, (int32_t)i)] * BODY_SHARE >= most)
                 box_add_row(out, r.run[i].lo, r.run[i].hi, row % dims[1], row / dims[1]);
         }
     }
@@ -177,5 +176,7 @@ int box_of_body(struct box *out, const float *values, const int64_t dims[3], flo
 out:
     mem_free(r.run);
     mem_free(r.first);
-    return part < 0 ? -1 : 0;
+    int result = voxels ? 0 : -1;
+    mem_free(voxels);
+    return result;
 }

@@ -20,8 +20,8 @@ void box_join(struct box *io, const struct box *other);
 void box_of_signal(struct box *out, const float *values, const int64_t dims[3]);
 /* Least box around all voxels with a class > 0. Returns 1, or 0 if there is none. */
 int box_of_label(struct box *out, const label_t *label, const int64_t dims[3]);
-/* Least box around the largest 6-connected part of the values > threshold: a body without the
- * table and the air. Equal parts: the one met first. */
+/* Least box around the largest 6-connected part of the values > threshold and those at least a quarter as
+ * large: a body without the table and the air, or two legs. */
 int box_of_body(struct box *out, const float *values, const int64_t dims[3], float threshold,
                 struct error *e);
 

@@ -26,7 +26,7 @@ enum recipe_align { ALIGN_CENTRED, ALIGN_ENDS }; /* see resample.h */
 enum recipe_crop {
     CROP_NONE,
     CROP_NONZERO, /* box around what is brighter than the scan's least value, in any channel */
-    CROP_BODY,    /* box around the largest part of channel 0 above -500 HU */
+    CROP_BODY,    /* box around the large parts of channel 0 above -500 HU */
     CROP_LABEL,   /* box of the label and `margin` voxels around it (paper-pancreas, paper-colon) */
     CROP_LABEL_LA /* the LA 2018 rule: patch-wide box with random margins, all slices (paper-la) */
 };
