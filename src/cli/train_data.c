@@ -14,6 +14,7 @@
 #include "cli/train_data.h"
 #include "prepare/fingerprint.h"
 #include "prepare/prepare_set.h"
+#include "sample/sides.h"
 #include "train/train.h"
 
 void train_data_free(struct train_data *d)
@@ -301,6 +302,18 @@ static int check_classes(const struct config *c, const struct case_store *s, str
     return 0;
 }
 
+/* A left and a right organ look alike in mirrored scans: told, as the masks would be wrong without a word. */
+static int check_sides(const struct config *c, const struct case_store *s, struct error *e)
+{
+    int pair[2], n = train_mirrors(&c->set) & 1 ? sides_find(pair, s, e) : 0;
+    if (n > 0)
+        report_line(console_report(c), REPORT_WARNING, c->args[0], NULL,
+                    "classes %d and %d%s look like left and right of one thing, and --augment exchanges the "
+                    "sides: they will be mixed up; --augment crop tells them apart",
+                    pair[0], pair[1], n > 1 ? " (and others)" : "");
+    return n < 0 ? -1 : 0;
+}
+
 int train_data_load(struct train_data *out, struct config *c, struct pool *pool, struct error *e)
 {
     struct dataset d = {0};
@@ -317,7 +330,7 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
         out->store.n_classes = out->val.n_classes;
     f->channels = out->store.channels;
     f->classes = out->store.n_classes;
-    if (check_classes(c, &out->store, e) < 0)
+    if (check_classes(c, &out->store, e) < 0 || check_sides(c, &out->store, e) < 0)
         goto out;
     if (c->set.patch[0] == 0 && choose_patch(c->set.patch, &out->store, &f->recipe, e) < 0)
         goto out;
