@@ -103,8 +103,8 @@ static int recognise(struct opening *w, struct error *e)
     if (result)
         return result < 0 ? -1 : 0;
     fail(e, ERR_DATA, "L01",
-         "no data set recognised (looked for prepared.json, dataset.json, datalist*.json, images/, "
-         "imagesTr/, PANCREAS_0001/, CASE/lgemri.nrrd, *.h5)");
+         "no data set recognised (looked for prepared.json, dataset.json, datalist*.json, "
+         "images/ and labels/, imagesTr/ and labelsTr/, PANCREAS_0001/, CASE/lgemri.nrrd, *.h5)");
     return fail_in(e, w->d->root);
 }
 
