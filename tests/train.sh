@@ -298,6 +298,11 @@ for i in 1 2; do # names with dots keep them, and eval finds the map that is cal
 done
 expect 0 '6 masks' "$falx" predict run -i $scans -o all --uncertainty
 expect 0 ' of 6 predictions have no truth' "$falx" eval set/labels all
+mkdir pairs # truths as gzipped pairs of header and voxels
+gzip -dc set/labels/phantom_0001.nii.gz | tail -c +353 | gzip >pairs/phantom_0001.img.gz
+{ gzip -dc set/labels/phantom_0001.nii.gz | head -c 108; head -c 4 /dev/zero
+  gzip -dc set/labels/phantom_0001.nii.gz | tail -c +113 | head -c 232; printf 'ni1\0'; } | gzip >pairs/phantom_0001.hdr.gz
+expect 0 'phantom_0001    1.0000' "$falx" eval pairs set/labels
 # what knows how unsure it is: stage 1, or stage 2 if its covariance was trained
 for cov in '' --stage2-cov; do
     expect 0 done "$falx" train set -o "unsure$cov" $tiny $cov

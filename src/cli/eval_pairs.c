@@ -6,29 +6,24 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/io.h"
 #include "cli/eval.h"
-
-/* Longer ones first: ".seg.nrrd" also ends in ".nrrd". */
-static const char *const extensions[] = {".seg.nrrd", ".nii.gz", ".nrrd", ".nhdr", ".hdf5",
-                                         ".nii",      ".hdr",    ".mha",  ".mhd",  ".h5"};
+#include "data/dataset.h"
 
 /* Number of bytes of the name before its extension; 0 if the extension is not a volume's. Names that
- * start with "." are not cases: archives made on a Mac are full of "._name". */
-static size_t stem_length(const char *name)
+ * start with "." are not cases: archives made on a Mac are full of "._name"; nor are voxels whose header is
+ * another file. */
+static size_t case_length(const char *name)
 {
-    if (*name == '.')
-        return 0;
-    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
-        if (text_ends_with_nocase(name, extensions[i]) && strlen(name) > strlen(extensions[i]))
-            return strlen(name) - strlen(extensions[i]);
-    return 0;
+    size_t n = stem_length(name);
+    return *name == '.' || name[n] == '\0' || strncasecmp(name + n, ".img", 4) == 0 ? 0 : n;
 }
 
 static int is_case(const char *name, const char *stem)
 {
-    size_t n = stem_length(name);
+    size_t n = case_length(name);
     return n == strlen(stem) && memcmp(name, stem, n) == 0;
 }
 
@@ -121,7 +116,7 @@ static int count_cases(const struct io_listing *l)
 {
     int n = 0;
     for (int i = 0; i < l->n; i++)
-        n += !l->entry[i].is_folder && stem_length(l->entry[i].name) > 0;
+        n += !l->entry[i].is_folder && case_length(l->entry[i].name) > 0;
     return n;
 }
 
@@ -164,7 +159,7 @@ static int make_pair(struct pair *out, const struct places *p, const char *file,
                      struct report *report, struct error *e)
 {
     int n = 1, n_truths = 1;
-    size_t length = stem_length(file);
+    size_t length = case_length(file);
     out->name = mem_format(e, "%.*s", length ? (int)length : (int)strlen(file), file);
     out->truth = path_of(p->truth_folder, file, e);
     if (!out->name || !out->truth)
@@ -205,13 +200,13 @@ static void pair_done(struct pair *p)
 static int is_map(const char *name, const struct io_listing *beside)
 {
     static const char *const tails[] = {"_std", "_entropy", "_foreground"};
-    size_t n = stem_length(name);
+    size_t n = case_length(name);
     for (size_t t = 0; t < sizeof tails / sizeof *tails; t++) {
         size_t tail = strlen(tails[t]);
         if (n <= tail || memcmp(name + n - tail, tails[t], tail) != 0)
             continue;
         for (int i = 0; i < beside->n; i++)
-            if (stem_length(beside->entry[i].name) == n - tail &&
+            if (case_length(beside->entry[i].name) == n - tail &&
                 memcmp(beside->entry[i].name, name, n - tail) == 0)
                 return 1;
     }
@@ -242,7 +237,7 @@ int eval_pairs_find(struct pairs *out, const struct config *c, struct report *re
         goto out;
     for (int i = 0; i < p.truth.n; i++) {
         const struct io_entry *entry = &p.truth.entry[i];
-        if (entry->is_folder || (stem_length(entry->name) == 0 && !p.files))
+        if (entry->is_folder || (case_length(entry->name) == 0 && !p.files))
             continue;
         int made = make_pair(&out->pair[out->n], &p, entry->name, report, e);
         if (made < 0) {
