@@ -303,6 +303,8 @@ gzip -dc set/labels/phantom_0001.nii.gz | tail -c +353 | gzip >pairs/phantom_000
 { gzip -dc set/labels/phantom_0001.nii.gz | head -c 108; head -c 4 /dev/zero
   gzip -dc set/labels/phantom_0001.nii.gz | tail -c +113 | head -c 232; printf 'ni1\0'; } | gzip >pairs/phantom_0001.hdr.gz
 expect 0 'phantom_0001    1.0000' "$falx" eval pairs set/labels
+expect 0 'prepared' "$falx" prepare set -o sevens --preset none --label-map 1=7
+expect 0 'if they are one, use --label-map 7=1 [L04]' "$falx" eval sevens set
 # what knows how unsure it is: stage 1, or stage 2 if its covariance was trained
 for cov in '' --stage2-cov; do
     expect 0 done "$falx" train set -o "unsure$cov" $tiny $cov

@@ -365,10 +365,39 @@ static int score_all(struct eval *v, struct error *e)
     return result;
 }
 
+/* Position of the first class that only truths hold, or only predictions; -1: there is none. */
+static int lone_class(const struct eval *v, int of_truths)
+{
+    for (int k = 0; k < v->cases[0].n_classes; k++) {
+        int64_t n_own = 0, n_other = 0;
+        for (int i = 0; i < v->n_cases; i++) {
+            const struct class_score *s = &v->cases[i].classes[k];
+            n_own += of_truths ? s->n_truth : s->n_prediction;
+            n_other += of_truths ? s->n_prediction : s->n_truth;
+        }
+        if (n_own > 0 && n_other == 0)
+            return k;
+    }
+    return -1;
+}
+
+/* An organ that is 255 in the truths and 1 in the predictions scores 0 everywhere: nothing else shows why. */
+static void warn_of_numbers(const struct eval *v)
+{
+    int truth = lone_class(v, 1), prediction = lone_class(v, 0);
+    if (truth < 0 || prediction < 0)
+        return;
+    int from = v->cases[0].classes[truth].class, to = v->cases[0].classes[prediction].class;
+    report_line(v->report, REPORT_WARNING, NULL, "L04",
+                "class %d is in truths only and class %d in predictions only; if they are one, use "
+                "--label-map %d=%d", from, to, from, to);
+}
+
 /* Returns the exit code. */
 static int eval_print(const struct eval *v)
 {
     struct error e;
+    warn_of_numbers(v);
     if (v->c->csv && eval_write_csv(v->c->csv, v->cases, v->n_cases, &v->options, &e) < 0)
         return complain(&e);
     if (v->c->json)
