@@ -4,6 +4,8 @@
  * Learning: a bright ball in noise, a few dozen steps, and the Dice of the model that a run would be judged
  * by, on cases it never saw. Stopping: a run that was interrupted ends in the same bytes.
  */
+#include <sys/resource.h>
+
 #include "base/rng.h"
 #include "methods.h"
 #include "net/model_file.h"
@@ -290,9 +292,27 @@ static void wide_critics_are_refused(void **state)
     }
 }
 
+/* What is too large is refused, not killed: counting must not fill it with weights. */
+static void counted_memory_is_not_touched(void **state)
+{
+    (void)state;
+    static char aua[] = "aua"; /* a teacher, and a labeller that is a copy */
+    struct error e;
+    struct settings set = small_settings(aua);
+    struct rusage before, after;
+    size_t bytes;
+    set.filters = 64;
+    assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+    assert_ok(train_memory(&bytes, &set, dev, 1, 2, &e), e);
+    assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+    assert_true(bytes > (size_t)2 << 30);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 400 << 10); /* KiB; the weights of one model: 590 MiB */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counted_memory_is_not_touched), /* first: a peak stays */
         cmocka_unit_test(every_method_learns),
         cmocka_unit_test(every_method_resumes),
         cmocka_unit_test(pasting_resumes),

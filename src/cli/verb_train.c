@@ -416,13 +416,16 @@ static int check_memory(size_t *planned, const struct config *c, const struct tr
 {
     size_t bytes = 0;
     int64_t total, available;
+    char needs[40] = "more"; /* than an address can count, or than the system promises */
     int result = train_memory(&bytes, &c->set, dev, d->store.channels, d->store.n_classes, e);
     if (result < 0 && e->code != ERR_MEMORY)
         return -1;
     machine_memory(&total, &available);
+    if (result == 0)
+        snprintf(needs, sizeof needs, "%zu MiB", bytes >> 20);
     if (result < 0 || (int64_t)bytes > available)
-        return fail(e, ERR_MEMORY, "P17", "%lld MiB of memory are available, this training needs more: a "
-                    "smaller --patch, --batch or --filters may fit", (long long)(available >> 20));
+        return fail(e, ERR_MEMORY, "P17", "%lld MiB of memory are available, this training needs %s: a "
+                    "smaller --patch, --batch or --filters may fit", (long long)(available >> 20), needs);
     *planned = bytes;
     if (d->store.bytes <= dev->room)
         bytes += d->store.bytes; /* the device holds the cases, too */

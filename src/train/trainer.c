@@ -47,7 +47,8 @@ static struct model *model_new(struct trainer *t, const char *name,
         return NULL;
     strcpy(m->name, name);
     /* by name, not by place: a resumed run has dropped other models than one that was never stopped */
-    params_init(m->params, (uint64_t)t->set->seed, hash_bytes(name, strlen(name), 0));
+    if (t->own->o->run) /* without one memory is counted, and stays untouched */
+        params_init(m->params, (uint64_t)t->set->seed, hash_bytes(name, strlen(name), 0));
     return m;
 }
 
