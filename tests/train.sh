@@ -225,7 +225,8 @@ chmod -R u+rwX masked 2>/dev/null
 expect 4 '[Z12]' limited '-f 1' "$falx" train set -o small-files $tiny
 expect 4 'open files' limited '-n 5' "$falx" train set -o few-files $tiny
 expect 0 done limited '-n 16' "$falx" train set -o sixteen-files $tiny
-expect 5 'memory' limited '-v 300000' "$falx" train set -o small-memory --patch 96 --quiet
+expect 5 'error: 292 MiB of memory are available, this training needs' limited '-v 300000' "$falx" train set \
+    -o small-memory --patch 96 --quiet
 limited '-s 256' "$falx" train set -o small-stack $tiny >out 2>err; code=$?
 [ $code = 0 ] || { [ $code = 4 ] && grep -q 'ulimit -s' err; } || wrong "ulimit -s 256: exit $code"
 [ -z "$(find small-files few-files small-memory -name '.falx-*' 2>/dev/null)" ] || wrong 'temporary files left'

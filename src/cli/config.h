@@ -194,7 +194,7 @@ struct limit {
 /* The row with this number as it stands under *c (NULL: the defaults); 0 past the last. */
 int limit_at(struct limit *out, int number, const struct config *c);
 void limits_print(const struct config *c, FILE *to);
-/* What this machine, or the control group, has and has left (verb_doctor.c). */
+/* What this machine, control group or process may have, and has left (verb_doctor.c). */
 void machine_memory(int64_t *total_bytes, int64_t *available_bytes);
 
 #endif

@@ -9,6 +9,7 @@
 #include <png.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -72,12 +73,15 @@ static void cpu_facts(struct js_out *o)
         js_out_bool(o, sets[i], has_word(flags, sets[i]));
 }
 
-/* The least of the machine's memory and the control group's limit. */
+/* The least of the machine's memory and the limits of control group and process. */
 void machine_memory(int64_t *total_bytes, int64_t *available_bytes)
 {
     char text[4096], value[64];
     int64_t page = sysconf(_SC_PAGESIZE), total = sysconf(_SC_PHYS_PAGES) * page, limit;
     int64_t free_kib = 0;
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur < (rlim_t)total) /* `ulimit -v` */
+        total = (int64_t)space.rlim_cur;
     read_head(text, sizeof text, "/sys/fs/cgroup/memory.max");
     text[strcspn(text, "\n")] = '\0';
     if (parse_int(&limit, text) == 0 && limit < total)
