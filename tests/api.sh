@@ -34,5 +34,23 @@ for program in "$lib/example" ./shared ./static; do
     "$program" nowhere $scan mask.nii.gz >out 2>err || code=$?
     [ $code = 4 ] && [ "$(wc -l <err)" = 1 ] && [ ! -s out ]
 done
+# a program with a decimal comma gets the same files
+cat >comma.c <<'END'
+#include <locale.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void comma(void)
+{
+    if (!setlocale(LC_ALL, "de_DE.UTF-8"))
+        exit(77);
+}
+END
+if localedef -i de_DE -f UTF-8 ./de_DE.UTF-8 2>/dev/null; then
+    $cc "$source" comma.c $(pkg-config --cflags --libs falx) -Wl,-rpath,"$lib" -o comma
+    LOCPATH=$PWD ./comma run $scan comma.nrrd | grep -q 'loss [0-9],'
+    "$falx" predict run -i $scan -o point.nrrd --quiet
+    cmp comma.nrrd point.nrrd
+else
+    echo 'note: no localedef here, a decimal comma is not tried'
+fi
 [ "$(pkg-config --modversion falx)" = "$("$falx" --version | cut -d' ' -f2)" ]
 echo 'library: only falx_ names; example built three ways, same mask as falx predict'

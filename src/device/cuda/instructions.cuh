@@ -1,4 +1,4 @@
-/* instructions.cuh - the instructions that have no name in CUDA C: those of the tensor cores and a few others.
+/* instructions.cuh - the instructions that have no name in CUDA C: those of the tensor cores and a few more.
  * All assembly stands here, so that a processor can stand in for a GPU (tests/emulated).
  *
  * A warp multiplies A (16 x 16) by B (16 x 8) into D (16 x 8, float). With g = lane / 4 and q = lane % 4
