@@ -248,7 +248,17 @@ static void all_errors(void)
     refused(falx_open(&run, "plain", &(struct falx_options){.threads = 100000}, &e), &e, 2, "C02");
     refused(falx_open(&run, NULL, NULL, &e), &e, 2, "C02");
     assert_int_equal(falx_open(&run, "nowhere", NULL, NULL), -1); /* nobody asks why */
+    struct falx_info info;
+    falx_info(&info, NULL); /* of a run that was not opened */
+    assert_true(info.classes == 0 && !*info.method && !falx_class_name(NULL, 1));
+    refused(falx_predict(NULL, &maps, &image, &e), &e, 2, "C02");
+    refused(falx_predict_file(NULL, "scan.nii", "out.nii", &e), &e, 2, "C02");
+    refused(falx_metric(&curve, NULL, "loss", &e), &e, 2, "C02");
+    falx_curve_free(NULL);
     assert_int_equal(falx_open(&run, "plain", NULL, &e), 0);
+    refused(falx_predict(run, NULL, &image, &e), &e, 2, "C02");
+    refused(falx_predict(run, &maps, NULL, &e), &e, 2, "C02");
+    refused(falx_metric(&curve, run, NULL, &e), &e, 2, "C02");
     refused(falx_predict(run, &wants_std, &image, &e), &e, 2, "");
     image.dims[1] = 0;
     refused(falx_predict(run, &maps, &image, &e), &e, 3, "N01");

@@ -31,6 +31,12 @@ static int told(struct falx_error *to, const struct error *e)
 }
 _Static_assert(sizeof(((struct falx_error *)0)->text) == sizeof(((struct error *)0)->text), "same text");
 
+/* What must be there: a run that was never opened, or whose opening failed, is NULL. */
+static int need(const void *argument, const char *what, struct error *e)
+{
+    return argument ? 0 : fail(e, ERR_CONFIG, "C02", "no %s was given", what);
+}
+
 static int precision_of(enum precision *out, const char *name, struct error *e)
 {
     for (int p = PRECISION_AUTO; p <= PRECISION_TF32; p++)
@@ -45,8 +51,8 @@ _Static_assert((int)FALX_MOST_THREADS == (int)POOL_MOST_THREADS, "the library ta
 
 static int check_request(const char *folder, const struct falx_options *o, struct error *e)
 {
-    if (!folder)
-        return fail(e, ERR_CONFIG, "C02", "no folder of a run was named");
+    if (need(folder, "folder of a run", e) < 0)
+        return -1;
     if (o->threads < 0 || o->threads > FALX_MOST_THREADS)
         return fail(e, ERR_CONFIG, "C02", "threads=%d, allowed 0..%d", o->threads, FALX_MOST_THREADS);
     return 0;
@@ -96,15 +102,16 @@ void falx_close(struct falx_run *run)
 
 void falx_info(struct falx_info *out, const struct falx_run *run)
 {
-    const struct run_facts *f = &run->open.facts;
+    static const struct run_facts none;
+    const struct run_facts *f = run ? &run->open.facts : &none;
     *out = (struct falx_info){.channels = f->channels, .classes = f->classes,
                               .patch = {f->patch[0], f->patch[1], f->patch[2]}, .method = f->method};
 }
 
 const char *falx_class_name(const struct falx_run *run, int i)
 {
-    const struct run_facts *f = &run->open.facts;
-    return f->class_names && i >= 0 && i < f->classes ? f->class_names[i] : NULL;
+    const struct run_facts *f = run ? &run->open.facts : NULL;
+    return f && f->class_names && i >= 0 && i < f->classes ? f->class_names[i] : NULL;
 }
 
 /* ---- predicting --------------------------------------------------------------------------------- */
@@ -155,14 +162,17 @@ int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx
     struct float_mode callers;
     int result = -1;
     float_mode_begin(&callers);
-    if (copy_image(&v, image, &inner) == 0 && open_run_predict(&r, &run->open, &v, &inner) == 0 &&
+    if (need(run, "open run", &inner) == 0 && need(maps, "struct of maps", &inner) == 0 &&
+        need(image, "image", &inner) == 0 && copy_image(&v, image, &inner) == 0 &&
+        open_run_predict(&r, &run->open, &v, &inner) == 0 &&
         give(maps->mask, &r.label, 1, "mask", &inner) == 0 &&
         give(maps->foreground, &r.foreground, sizeof(float), "foreground", &inner) == 0 &&
         give(maps->std, &r.std, sizeof(float), "std", &inner) == 0 &&
         give(maps->entropy, &r.entropy, sizeof(float), "entropy", &inner) == 0)
         result = 0;
     float_mode_end(&callers);
-    maps->ambiguity = r.ambiguity;
+    if (maps)
+        maps->ambiguity = r.ambiguity;
     volume_free(&v);
     scan_result_free(&r);
     return result < 0 ? told(e, &inner) : 0;
@@ -171,9 +181,7 @@ int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx
 /* A mask in the place of its scan would be the end of the scan. */
 static int check_files(const char *in, const char *out, struct error *e)
 {
-    if (!in || !out)
-        return fail(e, ERR_CONFIG, "C02", "no %s file was named", in ? "output" : "input");
-    if (volume_can_write(out, e) < 0)
+    if (need(in, "input file", e) < 0 || need(out, "output file", e) < 0 || volume_can_write(out, e) < 0)
         return -1;
     if (!io_is_same(in, out))
         return 0;
@@ -189,8 +197,8 @@ int falx_predict_file(struct falx_run *run, const char *in, const char *out, str
     struct float_mode callers;
     int result = -1;
     float_mode_begin(&callers);
-    if (check_files(in, out, &inner) == 0 && volume_read(&v, in, NULL, &inner) == 0 &&
-        open_run_predict(&r, &run->open, &v, &inner) == 0)
+    if (need(run, "open run", &inner) == 0 && check_files(in, out, &inner) == 0 &&
+        volume_read(&v, in, NULL, &inner) == 0 && open_run_predict(&r, &run->open, &v, &inner) == 0)
         result = volume_write(&r.label, out, &inner);
     float_mode_end(&callers);
     volume_free(&v);
@@ -205,7 +213,8 @@ int falx_metric(struct falx_curve *out, const struct falx_run *run, const char *
     struct error inner = {.code = ERR_NONE};
     struct runs *runs = NULL;
     struct runs_curve curve = {0};
-    char *path = path_join(&inner, run->folder, "metrics.sqlite");
+    int given = need(run, "open run", &inner) == 0 && need(name, "name of a metric", &inner) == 0;
+    char *path = given ? path_join(&inner, run->folder, "metrics.sqlite") : NULL;
     int result = path ? runs_open_reading(&runs, path, &inner) : -1;
     if (result == 0)
         result = strcmp(name, "validation") == 0 ? runs_validation(&curve, runs, &inner)
@@ -218,6 +227,8 @@ int falx_metric(struct falx_curve *out, const struct falx_run *run, const char *
 
 void falx_curve_free(struct falx_curve *c)
 {
+    if (!c)
+        return;
     mem_free(c->phase);
     mem_free(c->step);
     mem_free(c->value);

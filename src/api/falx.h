@@ -8,7 +8,7 @@
  *
  * Functions return 0, or -1 with *e filled (e may be NULL). Nothing is printed, nothing exits, and there
  * is no state outside of the handle: runs are independent of each other. One handle is for one thread at a
- * time.
+ * time. A NULL where something is needed, such as a run that could not be opened, is refused like bad input.
  * Link with `pkg-config --cflags --libs falx`.
  */
 #ifndef FALX_H
@@ -52,7 +52,7 @@ struct falx_info {
     int patch[3];
     const char *method;    /* lives as long as the run */
 };
-FALX_API void falx_info(struct falx_info *out, const struct falx_run *run);
+FALX_API void falx_info(struct falx_info *out, const struct falx_run *run); /* NULL: zeros and "" */
 /* Name of class i, or NULL if the data set had none. */
 FALX_API const char *falx_class_name(const struct falx_run *run, int i);
 
@@ -88,7 +88,7 @@ struct falx_curve {
 };
 FALX_API int falx_metric(struct falx_curve *out, const struct falx_run *run, const char *name,
                          struct falx_error *e);
-FALX_API void falx_curve_free(struct falx_curve *c);
+FALX_API void falx_curve_free(struct falx_curve *c); /* NULL is fine */
 
 FALX_API const char *falx_version(void);
 
