@@ -75,6 +75,8 @@ expect 4 '[P04]' limited '-f 2000' "$falx" train set -o long-log $tiny
 same long-log/model.safetensors run/model.safetensors
 mkdir no-log no-log/log.txt
 expect 4 'no-log/log.txt' "$falx" train set -o no-log $tiny
+mkdir pipe-log && mkfifo pipe-log/log.txt
+expect 4 'pipe-log/log.txt' timeout 60 "$falx" train set -o pipe-log $tiny
 
 # ---- folders that are none, or go away [P07] ---------------------------------------------------------------
 echo text >file

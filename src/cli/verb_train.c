@@ -398,7 +398,8 @@ static int open_records(struct telling *t, const struct config *c, struct error 
         result = open_store(t, store, e);
         if (result == 0 && !c->resume) /* numbers of a run that lost its run.json */
             result = runs_forget_after(t->runs, 0, 0, e);
-        t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        /* O_NONBLOCK: a FIFO without a reader is refused, not waited for */
+        t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
         if (t->log < 0 && result == 0) {
             fail_errno(e, errno, "cannot open");
             result = fail_in(e, log);
