@@ -185,6 +185,7 @@ refused 3 '1 of 6 cases refused' broken
 refused 4 'cannot make folder' set --cache /dev/null
 refused 2 '--seeds: "4,5,4", allowed each seed once' set --seeds 4,5,4
 refused 2 '--reference: "mt", allowed one of --methods' set --reference mt
+refused 2 '--stride: 17, allowed 1..16 (the patch)' set --stride 17
 refused 2 '"aua:config=mine", allowed NAME[:KEY=VALUE]...' set --methods aua:config=mine
 refused 2 'supervised:patch=16,16: --patch: "16,16", allowed' set --methods supervised:patch=16,16,mt
 "$falx" compare set -o commas $tiny --methods supervised:patch=16,16,16,mt --labels 2 --quiet || fail 'a value with commas'
