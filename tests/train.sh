@@ -372,6 +372,9 @@ for what in 'truth truth' "$label $label"; do
 done
 kept 'read to score' $one "$falx" eval $label $label --image $one --pictures shots2 --csv $one --force
 "$falx" prepare set -o ready --quiet >out 2>err || wrong "prepare: $(cat err)"
+no_mask=ready/images/phantom_0001.nii.gz
+expect 3 'is not an integer [L05]' "$falx" eval $no_mask $no_mask --pictures made/for/nothing
+[ ! -e made ] || wrong "a refused mask leaves $(find made)"
 kept 'data set to prepare' ready/prepared.json "$falx" prepare ready -o ready --force
 kept 'data set to prepare' ready/prepared.json "$falx" prepare ready -o ./ready/ --quiet
 

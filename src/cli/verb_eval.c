@@ -421,6 +421,7 @@ int verb_eval(struct config *c)
     struct eval v = {.c = c};
     struct error e = {.code = ERR_NONE};
     enum error_code problem = ERR_NONE;
+    size_t missing = c->pictures ? io_missing(c->pictures) : 0;
     int code;
     if (eval_begin(&v, &e) < 0 || check_output(&v, &e) < 0)
         code = complain(&e);
@@ -432,6 +433,8 @@ int verb_eval(struct config *c)
         code = complain(&e);
     else
         code = eval_print(&v);
+    if (code && missing)
+        io_remove_empty(c->pictures, missing); /* made for nothing */
     eval_end(&v);
     return code;
 }
