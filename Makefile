@@ -52,7 +52,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 Q        := $(if $(V),,@)
 SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
 
-.PHONY: all cuda bundle help deps test check demo lint fuzz bench asan tsan size clean
+.PHONY: all cuda emulated bundle help deps test check demo lint fuzz bench asan tsan size clean
 .DEFAULT_GOAL := all
 
 all: deps                       ## build the program at build/falx and the library in build/lib
@@ -61,6 +61,10 @@ all: deps                       ## build the program at build/falx and the libra
 cuda: deps                      ## the library for NVIDIA GPUs, build/libfalx_cuda.so; needs nvcc
 	@[ -n "$(NVCC)" ] || { echo "make cuda: nvcc was not found: install CUDA 13 or say NVCC=/path/to/nvcc"; exit 1; }
 	@$(MAKE) --no-print-directory -j$(shell nproc) $(B)/libfalx_cuda.so
+
+emulated: all                   ## the GPU's code with the processor as the GPU, for tests: build/emulated
+	@$(MAKE) --no-print-directory -j$(shell nproc) $(addprefix $(EMULATED)/,falx libfalx_cuda.so \
+	    cuda_conv_check cuda_heads_check cuda_loops_check)
 
 bundle: all                     ## build/falx-VERSION-linux-x86_64 and .tar.xz: falx with all it needs, for other Linuxes
 	@$(MAKE) --no-print-directory -j$(shell nproc) $(B)/falx-launch $(if $(NVCC),$(B)/libfalx_cuda.so)
@@ -187,6 +191,36 @@ $(B)/cuda_%: tests/cuda_%.cu $(CUDA_OBJ)
 	$(call SAY,test)
 	$(Q)$(NVCC) $(NVFLAGS) -Itests -fmad=false -Xcompiler -ffp-contract=off -o $@ $^
 
+# `make emulated`: the same sources with the processor as the GPU (tests/emulated), so that kernels are tested
+# where there is none: build/emulated/falx --device cuda, and the check programs. Launches are spelt as C++.
+EMULATED := $(B)/emulated
+EMU_TEXT := $(patsubst %,$(EMULATED)/%,$(wildcard src/device/cuda/*.cu src/device/cuda/*.cuh))
+EMU_OBJ  := $(patsubst src/device/cuda/%.cu,$(EMULATED)/%.o,$(wildcard src/device/cuda/*.cu)) $(EMULATED)/gpu.o
+EMU_CXX  := $(CXX) -std=c++17 -O3 -march=native -g -fPIC -pthread -fno-strict-aliasing -ffp-contract=off -w \
+            -Itests/emulated -I$(EMULATED)/src -Isrc -Itests -x c++
+$(EMU_TEXT): $(EMULATED)/%: %
+	@mkdir -p $(@D)
+	$(Q)sed -E 's/([A-Za-z_#0-9]+(<[^<>]*>)?)<<</emulated_launch(\1, /; s/>>>\(/)(/' $< > $@
+
+$(EMULATED)/gpu.o: tests/emulated/gpu.cc | $(EMU_TEXT)
+	$(call SAY,c++)
+	$(Q)$(EMU_CXX) -MMD -MP -c -o $@ $<
+
+$(EMULATED)/%.o: $(EMULATED)/src/device/cuda/%.cu | $(EMU_TEXT)
+	$(call SAY,c++)
+	$(Q)$(EMU_CXX) -MMD -MP -c -o $@ $<
+
+$(EMULATED)/libfalx_cuda.so: $(EMU_OBJ)
+	$(call SAY,link)
+	$(Q)$(CXX) -shared -o $@ $^
+
+$(EMULATED)/falx: $(B)/falx
+	$(Q)mkdir -p $(@D); cp $< $@
+
+$(EMULATED)/cuda_%: tests/cuda_%.cu tests/cuda_check.h $(EMU_OBJ)
+	$(call SAY,test)
+	$(Q)$(EMU_CXX) -DEMULATED_HOST -o $@ $< -x none $(EMU_OBJ)
+
 $(B)/test_%: tests/test_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,test)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(CLI_PART) $(B)/libfalx.a -lcmocka $(HDF5) $(LIBS)
@@ -203,4 +237,4 @@ $(B)/fuzz_%: tests/fuzz/fuzz_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,fuzz)
 	$(Q)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $< $(CLI_PART) $(B)/libfalx.a $(LIBS)
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(TESTS:=.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(TESTS:=.d) $(EMU_OBJ:.o=.d)

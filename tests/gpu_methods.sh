@@ -1,17 +1,18 @@
 #!/bin/bash
 # On a GPU: six steps of every method give the same weights twice, and in float32 the losses and gradients of the
 # processor. Steps are small, since what is rounded otherwise grows thirty times a step at the usual rate.
-# usage: gpu_methods.sh FALX        skipped where no GPU can be used
+# usage: gpu_methods.sh FALX [METHOD...]        skipped where no GPU can be used; FALX_SIZE: other patches and steps
 set -u
-falx=$(realpath "$1") work=$(mktemp -d) failed=0
+falx=$(realpath "$1") work=$(mktemp -d) failed=0 size=${FALX_SIZE:---filters 8 --patch 32 --steps 6}
+shift
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 "$falx" doctor --json | tr -d '\n' | grep -q '"gpu": *{ *"device"' || { "$falx" doctor | grep '^gpu'; exit 77; }
 
 "$falx" phantom set --cases 8 --labeled 4 --test 0 --size 48 --quiet || exit 1
 train() { # train FOLDER DEVICE PRECISION
-    "$falx" train set -o "$1" --method "$method" --device "$2" --precision "$3" --filters 8 --patch 32 \
-        --steps 6 --lr 0.0001 --quiet >/dev/null
+    "$falx" train set -o "$1" --method "$method" --device "$2" --precision "$3" $size --lr 0.0001 \
+        --quiet >/dev/null
 }
 losses() { # of all terms, and the gradients' lengths
     python3 -c "import sqlite3, sys
@@ -19,9 +20,10 @@ for row in sqlite3.connect(sys.argv[1]).execute('select phase, step, name, value
     print(*row, sep='|')" "$1"/metrics.sqlite
 }
 
-for method in $("$falx" train set -o none --method none 2>&1 | sed 's/.*allowed //; s/ \[.*//; s/|/ /g'); do
-    rm -rf a b c d
-    train a cuda bf16 && train b cuda bf16 && train c cuda f32 && train d cpu f32 ||
+[ $# -gt 0 ] || set -- $("$falx" train set -o none --method none 2>&1 | sed 's/.*allowed //; s/ \[.*//; s/|/ /g')
+for method; do
+    rm -rf a b c d # threads in another order, where the order can be chosen (emulated/gpu.cc)
+    train a cuda bf16 && FALX_EMULATED_ORDER=backwards train b cuda bf16 && train c cuda f32 && train d cpu f32 ||
         { echo "FAILED: $method does not train"; failed=1; continue; }
     cmp -s a/model.safetensors b/model.safetensors || { echo "FAILED: $method: two results in bf16"; failed=1; }
     losses c >gpu
