@@ -97,7 +97,7 @@ struct report *console_report(const struct config *c)
 
 struct progress {
     char label[64];
-    int64_t total, done, skipped;
+    int64_t total, done, skipped, drawn; /* drawn: what the last line told */
     double start, shown; /* by clock_seconds() */
     int terminal, n_shown;
 };
@@ -164,6 +164,7 @@ static void draw(struct progress *p, double at)
     }
     line_is_drawn = p->terminal;
     p->shown = at;
+    p->drawn = p->done;
     p->n_shown++;
     write_all(out, (size_t)n);
 }
@@ -205,7 +206,8 @@ void progress_end(struct progress *p)
         return;
     pthread_mutex_lock(&lock);
     if (p->n_shown) {
-        draw(p, clock_seconds());
+        if (p->terminal || p->drawn < p->total) /* the end may have been told already */
+            draw(p, clock_seconds());
         if (p->terminal)
             write_all("\n", 1);
     }

@@ -8,6 +8,7 @@
  *   - memory is given out full of 0xFF, which is NaN, and its end lies before a page that cannot be touched;
  *     shared memory holds what the last block left;
  *   - asynchronous copies are made as late as they may be;
+ *   - with FALX_EMULATED_MEMORY there are so many MiB of memory;
  *   - with FALX_EMULATED_ORDER=backwards the last thread and the last block run first: what depends on the
  *     order of threads comes out otherwise.
  * What it does not see: races between streams, and what a GPU's compiler makes of the text.
@@ -201,6 +202,20 @@ void emulated_copies_wait(int but)
 
 /* ---- runtime ------------------------------------------------------------------------------------------- */
 
+static size_t memory_total(void)
+{
+    const char *mib = getenv("FALX_EMULATED_MEMORY");
+    return (size_t)(mib ? atoll(mib) : 8192) << 20;
+}
+static size_t memory_used;
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
+{
+    *total = memory_total();
+    *available = *total - memory_used;
+    return cudaSuccess;
+}
+
 /* Where each piece of memory was mapped, and how much. */
 static std::map<void *, std::pair<void *, size_t>> &pieces(void)
 {
@@ -212,6 +227,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + 255) / 256 * 256;
     const size_t whole = (used + page - 1) / page * page;
+    if (memory_used + whole > memory_total())
+        return last_error = cudaErrorMemoryAllocation;
     char *all = (char *)mmap(NULL, whole + page, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED || mprotect(all + whole, page, PROT_NONE) < 0)
@@ -219,6 +236,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *out = all + whole - used;
     memset(*out, 0xff, used);
     pieces()[*out] = {all, whole + page};
+    memory_used += whole;
     return cudaSuccess;
 }
 
@@ -229,6 +247,7 @@ cudaError_t cudaFree(void *memory)
         return cudaErrorInvalidValue;
     if (memory) {
         munmap(at->second.first, at->second.second);
+        memory_used -= at->second.second - (size_t)sysconf(_SC_PAGESIZE);
         pieces().erase(at);
     }
     return cudaSuccess;
