@@ -34,14 +34,11 @@ static void define(struct builder *b, const struct net_definition *self)
 static const struct net_definition def = {
     .define = define, .channels = 1, .classes = 2, .filters = 1};
 
-static const struct train_options options = {.run = "."};
-
 static void make_trainer(void)
 {
     struct error e;
     memset(&t, 0, sizeof t);
     memset(&own, 0, sizeof own);
-    own.o = &options;
     t.own = &own;
     t.dev = dev;
     t.set = &set;

@@ -438,7 +438,10 @@ int train_memory(size_t *out, const struct settings *s, struct device *dev, int 
     size_t before = dev->bytes;
     int result = -1;
     *out = 0;
-    if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)) || open_trainer(t, &o, e) < 0)
+    if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)))
+        goto out;
+    t->own->counts = 1;
+    if (open_trainer(t, &o, e) < 0)
         goto out;
     for (; t->phase < t->own->n_phases; t->phase++) {
         if (begin_models(t, e) < 0)

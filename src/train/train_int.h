@@ -23,6 +23,7 @@ struct train_private {
     const struct train_options *o;
     const struct method *method;
     int n_phases;                    /* that the settings ask for */
+    int counts;                      /* 1: only memory is asked for, and stays untouched */
     struct counters at; /* phase and step are those of struct trainer, set when saving */
     struct checkpoint_facts facts;
     struct checkpoint_files files;

@@ -47,7 +47,7 @@ static struct model *model_new(struct trainer *t, const char *name,
         return NULL;
     strcpy(m->name, name);
     /* by name, not by place: a resumed run has dropped other models than one that was never stopped */
-    if (t->own->o->run) /* without one memory is counted, and stays untouched */
+    if (!t->own->counts)
         params_init(m->params, (uint64_t)t->set->seed, hash_bytes(name, strlen(name), 0));
     return m;
 }
