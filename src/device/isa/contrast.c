@@ -14,57 +14,19 @@
  */
 #include "device/contrast.h"
 #include "device/isa/isa.h"
+#include "device/isa/vec.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
-enum { LANES = 16, SCORE_VECTORS = 4 }; /* of a row of scores held in registers, for 4 rows */
-#elif defined(__FMA__)
-enum { LANES = 8, SCORE_VECTORS = 2 };
-#else
-enum { LANES = 4, SCORE_VECTORS = 2 };
-#endif
 enum {
+    SCORE_VECTORS = LANES == 16 ? 4 : 2, /* of a row of scores held in registers, for 4 rows */
     T = CONTRAST_TILE,
     K = CONTRAST_DIMS,
     ROW = K / LANES,      /* vectors of a row */
     PULL_ROWS = 8 / ROW   /* rows whose sums fill 8 registers */
 };
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-#define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-
-/* a*b + c, in one rounding where the level has it. */
-INLINE vec madd(vec a, vec b, vec c)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(__FMA__)
-    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#else
-    return a * b + c;
-#endif
-}
-
-/* The larger; b if one of them is not a number. */
-INLINE vec larger(vec a, vec b)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
-#elif defined(__FMA__)
-    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
-#else
-    return (vec)_mm_max_ps((__m128)a, (__m128)b);
-#endif
-}
-
-INLINE vec all(float x)
-{
-    return x - (vec){0}; /* x + 0 would be an addition: it turns -0 into 0 */
-}
 
 /* 2^x for x <= 127, relative error 1e-7; exactly 0 for x <= -64, where it no longer counts beside
  * the largest, and where products with it would be denormal and slow; what is not a number stays
@@ -72,15 +34,15 @@ INLINE vec all(float x)
  * <= 1/2 for the least relative error. */
 INLINE vec exp2_vec(vec x)
 {
-    const vec magic = all(12582912.0f);
+    const vec magic = vec_all(12582912.0f);
     vec n = x + magic, f = x - (n - magic);
-    vec p = all(0.0013264727252400715f);
-    p = madd(p, f, all(0.009671512785776853f));
-    p = madd(p, f, all(0.055507337444717086f));
-    p = madd(p, f, all(0.24022242083111767f));
-    p = madd(p, f, all(0.6931469775976766f));
-    p = madd(p, f, all(1.0f));
-    return (vec)(((ivec)p + ((ivec)n << 23)) & ~(ivec)(x <= all(-64.0f)));
+    vec p = vec_all(0.0013264727252400715f);
+    p = vec_madd(p, f, vec_all(0.009671512785776853f));
+    p = vec_madd(p, f, vec_all(0.055507337444717086f));
+    p = vec_madd(p, f, vec_all(0.24022242083111767f));
+    p = vec_madd(p, f, vec_all(0.6931469775976766f));
+    p = vec_madd(p, f, vec_all(1.0f));
+    return (vec)(((uvec)p + ((uvec)n << 23)) & ~(uvec)(x <= vec_all(-64.0f)));
 }
 
 static float sum_lanes(vec x)
@@ -114,7 +76,7 @@ INLINE void score_block(float *score, const float *rows, const float *panel)
         for (int r = 0; r < 4; r++)
             UNROLL
             for (int v = 0; v < SCORE_VECTORS; v++)
-                sum[r][v] = madd(all(rows[r * K + k]),
+                sum[r][v] = vec_madd(vec_all(rows[r * K + k]),
                                  *(const vec *)(panel + k * T + v * LANES), sum[r][v]);
     }
     for (int r = 0; r < 4; r++)
@@ -150,12 +112,12 @@ INLINE void each_tile(const struct contrast_work *w, int i0, int i1, int j0, int
 static void largest_tile(const struct contrast_work *w, float *score, int i0, int j0)
 {
     for (int r = 0; r < T; r++) {
-        vec most = all(w->shift[i0 + r]);
+        vec most = vec_all(w->shift[i0 + r]);
         for (int c = 0; c < T; c += LANES) {
             vec s = *(const vec *)(score + r * T + c), *side = (vec *)(w->shift + j0 + c);
-            most = larger(most, s);
+            most = vec_max(most, s);
             if (i0 != j0)
-                *side = larger(*side, s);
+                *side = vec_max(*side, s);
         }
         float m = w->shift[i0 + r];
         for (int l = 0; l < LANES; l++)
@@ -171,10 +133,10 @@ INLINE void sum_side(const struct contrast_work *w, const float *score, int i0, 
 {
     vec column[T / LANES] = {{0}};
     for (int r = 0; r < T; r++) {
-        vec row = all(0.0f);
+        vec row = vec_all(0.0f);
         UNROLL
         for (int v = 0; v < T / LANES; v++) {
-            vec shift = all(w->shift[i0 + r]);
+            vec shift = vec_all(w->shift[i0 + r]);
             if (side == 2)
                 shift = *(const vec *)(w->shift + j0 + v * LANES);
             vec e = exp2_vec(*(const vec *)(score + r * T + v * LANES) - shift);
@@ -207,7 +169,7 @@ static void sum_tile(const struct contrast_work *w, float *score, int i0, int j0
 INLINE void weigh(const struct contrast_work *w, float *score, int i0, int j0, int one_shift)
 {
     for (int r = 0; r < T; r++) {
-        vec shift_i = all(w->shift[i0 + r]), share_i = all(w->share[i0 + r]);
+        vec shift_i = vec_all(w->shift[i0 + r]), share_i = vec_all(w->share[i0 + r]);
         UNROLL
         for (int v = 0; v < T / LANES; v++) {
             vec *s = (vec *)(score + r * T + v * LANES);
@@ -216,7 +178,7 @@ INLINE void weigh(const struct contrast_work *w, float *score, int i0, int j0, i
             if (one_shift)
                 *s = e * (share_i + share_j);
             else
-                *s = madd(e, share_i,
+                *s = vec_madd(e, share_i,
                           share_j * exp2_vec(*s - *(const vec *)(w->shift + j0 + v * LANES)));
         }
     }
@@ -232,7 +194,7 @@ INLINE void add_products(float *out, const float *weight, int step_a, int step_b
             for (int r = 0; r < PULL_ROWS; r++)
                 UNROLL
                 for (int v = 0; v < ROW; v++)
-                    sum[r][v] = madd(all(weight[(a + r) * step_a + b * step_b]),
+                    sum[r][v] = vec_madd(vec_all(weight[(a + r) * step_a + b * step_b]),
                                      *(const vec *)(rows + b * K + v * LANES), sum[r][v]);
         }
         for (int r = 0; r < PULL_ROWS; r++)

@@ -3,39 +3,14 @@
 #include "device/isa/gemm_walk.h"
 #include "device/isa/transpose.h"
 
-/* A vector of which only the first `valid` numbers are read; the others are zero. */
-static inline vec load_filled(const float *from, int valid)
-{
-    vec v = {0};
-    if (valid >= LANES)
-        return *(const vec *)from;
-#if defined(__AVX512F__)
-    v = (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << valid) - 1), from);
-#else
-    for (int l = 0; l < valid; l++)
-        v[l] = from[l];
-#endif
-    return v;
-}
-
-/* Stores a vector that goes far away: if it is a cache line, past the caches (see gemm_bf16_pack.c). */
-static inline void put_far(float *to, vec v)
-{
-#if defined(__AVX512F__)
-    _mm512_stream_ps(to, (__m512)v);
-#else
-    *(vec *)to = v;
-#endif
-}
-
 /* Rows of the right operand, lying ld apart, as rows of a panel; returns where they end. */
 INLINE float *pack_rows(float *to, int width, const float *from, int64_t ld, int64_t rows, int valid, int far)
 {
     for (int64_t i = 0; i < rows; i++, to += width)
         for (int l = 0; l < width; l += LANES) {
-            vec v = load_filled(from + i * ld + l, valid - l);
+            vec v = vec_load(from + i * ld + l, valid - l);
             if (far)
-                put_far(to + l, v);
+                vec_stream(to + l, v);
             else
                 *(vec *)(to + l) = v;
         }
@@ -98,7 +73,7 @@ static void turn_run(float *to, int width, const float *from, int64_t ld)
         transpose_16(r);
         UNROLL
         for (int i = 0; i < RUN; i++)
-            put_far(to + i * width + j, (vec)r[i]);
+            vec_stream(to + i * width + j, (vec)r[i]);
     }
 }
 #endif

@@ -25,20 +25,13 @@
 
 #include "device/gemm.h"
 #include "device/isa/isa.h"
+#include "device/isa/vec.h"
 
-#include <immintrin.h>
 #include <string.h>
 
 /* A block is R * V = 4 * GROUPS registers: 28 of 32 at 512 bits (the others hold a and b), 12 of 16
  * below. Rows come in groups of 4 / V. */
-#if defined(__AVX512F__)
-enum { LANES = 16, GROUPS = 7 };
-#elif defined(__FMA__)
-enum { LANES = 8, GROUPS = 3 };
-#else
-enum { LANES = 4, GROUPS = 3 };
-#endif
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+enum { GROUPS = LANES == 16 ? 7 : 3 };
 typedef float word __attribute__((aligned(2), may_alias)); /* or two bf16: it is only moved */
 
 #ifdef WALK_PAIRS
@@ -50,20 +43,15 @@ enum { WORD = 4, ELEMENT = WORD / PER_WORD }; /* bytes */
 
 static inline vec madd(word a, vec b, vec sum)
 {
-#if defined(WALK_PAIRS)
+#ifdef WALK_PAIRS
     return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
-#elif defined(__AVX512F__)
-    return (vec)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)sum);
-#elif defined(__FMA__)
-    return (vec)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)sum);
 #else
-    return (vec)_mm_add_ps(_mm_mul_ps(_mm_set1_ps(a), (__m128)b), (__m128)sum);
+    return vec_madd(vec_all(a), b, sum);
 #endif
 }
 
 enum { BLOCK = 4 * GROUPS };
 
-#define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
 
 /* ---- the block ------------------------------------------------------------------------------ */
@@ -231,18 +219,6 @@ static struct lines find_lines(const struct gemm_shape *s, int64_t m_count, int 
     return l;
 }
 
-/* Copies a vector of which only the first `valid` numbers are written. */
-static inline void copy_valid(float *to, const float *from, int valid)
-{
-#if defined(__AVX512F__)
-    unsigned mask = valid >= LANES ? 0xffffu : (1u << valid) - 1;
-    _mm512_mask_storeu_ps(to, (__mmask16)mask, _mm512_loadu_ps(from));
-#else
-    for (int l = 0; l < LANES && l < valid; l++)
-        to[l] = from[l];
-#endif
-}
-
 /* ---- forward -------------------------------------------------------------------------------- */
 
 /* Takes the next `unit` voxels of a line; the last of a line begin earlier, and what is made again are
@@ -276,7 +252,8 @@ static void forward_panel(struct walk *t, float *c, int64_t ldc, int V, int vali
         forward_blocks[V - 1][single ? 0 : groups](t);
         for (int64_t r = 0; r < groups * unit && !direct; r++)
             for (int k = 0; k < valid; k += LANES)
-                copy_valid(c + (at[r / unit] + r % unit) * ldc + k, tile + r * V * LANES + k, valid - k);
+                vec_store(c + (at[r / unit] + r % unit) * ldc + k,
+                          *(const vec *)(tile + r * V * LANES + k), valid - k);
     }
 }
 
@@ -302,7 +279,7 @@ static void tile_to_d(float *d, int64_t ldd, int add, const float *tile, int V, 
     for (int r = 0; r < rows; r++, d += ldd, tile += V * LANES) {
         if (!add)
             for (int l = 0; l < valid; l += LANES)
-                copy_valid(d + l, tile + l, valid - l);
+                vec_store(d + l, *(const vec *)(tile + l), valid - l);
         else if (valid == V * LANES)
             for (int l = 0; l < valid; l += LANES)
                 *(vec *)(d + l) += *(const vec *)(tile + l);

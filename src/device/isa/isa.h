@@ -3,9 +3,9 @@
  * gives each copy its own symbol, name_base, name_avx2, ...; what leaves this folder is one table per
  * level, chosen at start (cpu.c).
  *
- * The code is plain C with GCC's vector types, so one text serves all levels: a 64-byte vector is one
- * register at avx512, two at avx2, four at base. Results of one level are the same on every machine and
- * for every number of threads; levels may differ in the last bit.
+ * The code is plain C with GCC's vector types (vec.h), so one text serves all levels. Results of one
+ * level are the same on every machine and for every number of threads; levels may differ in the last
+ * bit.
  */
 #ifndef FALX_ISA_H
 #define FALX_ISA_H

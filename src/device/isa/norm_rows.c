@@ -1,7 +1,8 @@
 /* norm_rows.c - the inner loops of norm.h for one level of the processor.
  *
- * A piece is a flat run of voxels * c elements. It is looked at in wide rows of W = lcm(c, 16)
- * elements, so that lane l of column j always holds channel (16 j + l) mod c, whatever c is:
+ * A piece is a flat run of voxels * c elements. It is looked at in wide rows of W = lcm(c, LANES)
+ * elements, so that lane l of column j always holds channel (LANES j + l) mod c, whatever c is; of 16
+ * lanes:
  *
  *     c = 16:  one column      c = 64:  |col 0|col 1|col 2|col 3|      c = 4:  |0123 0123 0123 0123|
  *
@@ -10,22 +11,15 @@
  * are used up when they come.
  */
 #include "device/isa/isa.h"
+#include "device/isa/vec.h"
 #include "device/norm.h"
 
 #include <string.h>
 
 enum {
-    LANES = 16,
     CHAINS = 4, /* sums of one run that do not wait for each other */
     BESIDE = 4
 };
-
-typedef float v16f __attribute__((vector_size(64)));
-typedef int32_t v16i __attribute__((vector_size(64)));
-typedef uint32_t v16u __attribute__((vector_size(64)));
-typedef uint16_t v16h __attribute__((vector_size(32)));
-
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE float load1(const void *p, int64_t at, int bf16)
 {
@@ -38,16 +32,11 @@ INLINE float load1(const void *p, int64_t at, int bf16)
     return f;
 }
 
-INLINE void load16(v16f *out, const void *p, int64_t at, int bf16)
+INLINE vec load_vec(const void *p, int64_t at, int bf16)
 {
-    if (bf16) {
-        v16h half;
-        memcpy(&half, (const uint16_t *)p + at, sizeof half);
-        v16u bits = __builtin_convertvector(half, v16u) << 16;
-        memcpy(out, &bits, sizeof *out);
-    } else {
-        memcpy(out, (const float *)p + at, sizeof *out);
-    }
+    const float *f = (const float *)p + at;
+    const uint16_t *h = (const uint16_t *)p + at;
+    return bf16 ? vec_widen(*(const hvec *)h) : *(const vec *)f;
 }
 
 /* One piece: where it lies and how it is read. */
@@ -58,8 +47,8 @@ struct piece {
 };
 
 struct column {
-    v16f scale, shift, mean;
-    v16i open; /* all ones without relu: nothing is masked */
+    vec scale, shift, mean;
+    ivec open; /* all ones without relu: nothing is masked */
 };
 
 static void column_tables(struct column *t, const struct piece *p, int j)
@@ -78,18 +67,13 @@ static void column_tables(struct column *t, const struct piece *p, int j)
 }
 
 /* One element of every lane into its two sums. */
-INLINE void add16(v16f *s1, v16f *s2, const struct piece *p, const struct column *t, int64_t at,
-                  int bf16)
+INLINE void add_vec(vec *s1, vec *s2, const struct piece *p, const struct column *t, int64_t at,
+                    int bf16)
 {
-    v16f g, y;
     __builtin_prefetch(isa_ahead(p->g, at * (bf16 ? 2 : 4)));
     __builtin_prefetch(isa_ahead(p->y, at * (bf16 ? 2 : 4)));
-    load16(&g, p->g, at, bf16);
-    load16(&y, p->y, at, bf16);
-    v16i keep = (t->scale * y + t->shift > 0.0f) | t->open, bits;
-    memcpy(&bits, &g, sizeof bits);
-    bits &= keep;
-    memcpy(&g, &bits, sizeof g);
+    vec g = load_vec(p->g, at, bf16), y = load_vec(p->y, at, bf16);
+    g = (vec)((ivec)g & ((t->scale * y + t->shift > 0.0f) | t->open));
     *s1 += g;
     *s2 += g * (y - t->mean);
 }
@@ -98,14 +82,14 @@ INLINE void add16(v16f *s1, v16f *s2, const struct piece *p, const struct column
 INLINE void add_run(double *sum1, double *sum2, const struct piece *p, const struct column *t,
                     int64_t at, int64_t rows, int64_t W, int bf16)
 {
-    v16f s1[CHAINS] = {{0}}, s2[CHAINS] = {{0}};
+    vec s1[CHAINS] = {{0}}, s2[CHAINS] = {{0}};
     int64_t r = 0;
     for (; r + CHAINS <= rows; r += CHAINS)
         for (int k = 0; k < CHAINS; k++)
-            add16(&s1[k], &s2[k], p, t, at + (r + k) * W, bf16);
+            add_vec(&s1[k], &s2[k], p, t, at + (r + k) * W, bf16);
     for (; r < rows; r++)
-        add16(&s1[0], &s2[0], p, t, at + r * W, bf16);
-    v16f a = (s1[0] + s1[1]) + (s1[2] + s1[3]), b = (s2[0] + s2[1]) + (s2[2] + s2[3]);
+        add_vec(&s1[0], &s2[0], p, t, at + r * W, bf16);
+    vec a = (s1[0] + s1[1]) + (s1[2] + s1[3]), b = (s2[0] + s2[1]) + (s2[2] + s2[3]);
     for (int l = 0; l < LANES; l++) {
         sum1[l] += (double)a[l];
         sum2[l] += (double)b[l];

@@ -1,92 +1,45 @@
 /* rows.c - the movers of rows.h, in GCC's vector types. See rows.h.
  *
- * The loop over 32 columns (or the last 16) is outside and the loop over rows inside, so that tables stay
- * in registers.
+ * The loop over the columns of two vectors (or of the last one) is outside and the loop over rows inside,
+ * so that tables stay in registers.
  * Types are arguments of inlined bodies: the switch in front makes one loop for each combination.
  */
 #include "device/isa/rows.h"
+#include "device/isa/isa.h"
+#include "device/isa/vec.h"
 
 #include <string.h>
 
-#include "device/isa/isa.h"
-#ifdef __AVX512F__
-#include <immintrin.h>
-#endif
+enum { WIDE = 2 * LANES };
 
-#define INLINE static inline __attribute__((always_inline))
-
-enum { LANES = ROW_LANES, WIDE = ROW_WIDE };
-typedef float vec __attribute__((vector_size(64)));
-typedef int32_t ivec __attribute__((vector_size(64)));
-typedef uint32_t uvec __attribute__((vector_size(64)));
-typedef uint16_t half __attribute__((vector_size(32)));
+#define UNROLL _Pragma("GCC unroll 2")
 
 /* ---- one vector ---------------------------------------------------------------------------------- */
 
-INLINE vec widen(half h)
-{
-#ifdef __AVX512F__
-    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
-#else
-    return (vec)(__builtin_convertvector(h, uvec) << 16);
-#endif
-}
-
-INLINE half narrow(vec v)
+INLINE hvec narrow(vec v)
 {
 #ifdef __AVX512BF16__
-    return (half)_mm512_cvtneps_pbh((__m512)v);
+    return (hvec)_mm512_cvtneps_pbh((__m512)v);
 #else
     uvec u = (uvec)v, magnitude = u & 0x7fffffffu;
     uvec nan = (uvec)(magnitude > 0x7f800000u);
     uvec rounded = u + 0x7fffu + ((u >> 16) & 1u);
-    return __builtin_convertvector(((rounded & ~nan) | ((u | 0x400000u) & nan)) >> 16, half);
+    return __builtin_convertvector(((rounded & ~nan) | ((u | 0x400000u) & nan)) >> 16, hvec);
 #endif
 }
 
-INLINE vec spread(float a)
-{
-    return (vec){a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a};
-}
-
-/* The larger one; b where one is NaN. */
-INLINE vec largest(vec a, vec b)
-{
-#ifdef __AVX512F__
-    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
-#else
-    ivec first = a > b;
-    return (vec)(((ivec)a & first) | ((ivec)b & ~first));
-#endif
-}
-
-#ifdef __AVX512F__
-#define FIRST(n) ((__mmask16)((1u << (n)) - 1))
-#endif
-
-/* n <= 16 elements from element i on, zero behind; a full load where n is 16. */
+/* n <= LANES elements from element i on, zero behind; a full load where there are as many. */
 INLINE vec load(const void *from, int64_t i, enum value_type type, int n)
 {
     const float *f = (const float *)from + i;
     const uint16_t *h = (const uint16_t *)from + i;
-    vec v = {0};
-    half u = {0};
-    if (n == LANES && type == VALUE_F32)
-        memcpy(&v, f, sizeof v);
-    else if (n == LANES)
-        memcpy(&u, h, sizeof u);
-#ifdef __AVX512F__
-    else if (type == VALUE_F32)
-        v = (vec)_mm512_maskz_loadu_ps(FIRST(n), f);
-    else
-        u = (half)_mm256_maskz_loadu_epi16(FIRST(n), h);
-#else
-    else if (type == VALUE_F32)
-        memcpy(&v, f, (size_t)n * sizeof *f);
-    else
-        memcpy(&u, h, (size_t)n * sizeof *h);
-#endif
-    return type == VALUE_F32 ? v : widen(u);
+    if (type == VALUE_F32)
+        return n == LANES ? *(const vec *)f : vec_load(f, n);
+    if (n == LANES)
+        return vec_widen(*(const hvec *)h);
+    hvec u = {0};
+    memcpy(&u, h, (size_t)n * sizeof *h);
+    return vec_widen(u);
 }
 
 /* Returns what is stored, as float. */
@@ -94,25 +47,19 @@ INLINE vec store(void *to, int64_t i, enum value_type type, int n, vec v)
 {
     float *f = (float *)to + i;
     uint16_t *h = (uint16_t *)to + i;
-    half u = {0};
-    if (type == VALUE_BF16)
-        u = narrow(v);
-    if (n == LANES && type == VALUE_F32)
-        memcpy(f, &v, sizeof v);
-    else if (n == LANES)
-        memcpy(h, &u, sizeof u);
-#ifdef __AVX512F__
-    else if (type == VALUE_F32)
-        _mm512_mask_storeu_ps(f, FIRST(n), (__m512)v);
-    else
-        _mm256_mask_storeu_epi16(h, FIRST(n), (__m256i)u);
-#else
-    else if (type == VALUE_F32)
-        memcpy(f, &v, (size_t)n * sizeof *f);
+    if (type == VALUE_F32) {
+        if (n == LANES)
+            *(vec *)f = v;
+        else
+            vec_store(f, v, n);
+        return v;
+    }
+    hvec u = narrow(v);
+    if (n == LANES)
+        *(hvec *)h = u;
     else
         memcpy(h, &u, (size_t)n * sizeof *h);
-#endif
-    return type == VALUE_F32 ? v : widen(u);
+    return vec_widen(u);
 }
 
 /* The same with two full vectors; v becomes what is stored. With `stream` they are whole lines. */
@@ -126,24 +73,21 @@ INLINE void store_wide(void *to, int64_t i, enum value_type type, vec *v, int st
             _mm512_stream_si512(at, u);
         else
             _mm512_storeu_si512(at, u);
-        v[0] = widen((half)_mm512_castsi512_si256(u));
-        v[1] = widen((half)_mm512_extracti64x4_epi64(u, 1));
+        v[0] = vec_widen((hvec)_mm512_castsi512_si256(u));
+        v[1] = vec_widen((hvec)_mm512_extracti64x4_epi64(u, 1));
         return;
     }
 #endif
-#ifdef __AVX512F__
-    if (stream && type == VALUE_F32) {
-        _mm512_stream_ps((float *)to + i, (__m512)v[0]);
-        _mm512_stream_ps((float *)to + i + LANES, (__m512)v[1]);
+    if (stream && type == VALUE_F32 && 4 * WIDE >= 64) {
+        vec_stream((float *)to + i, v[0]);
+        vec_stream((float *)to + i + LANES, v[1]);
         return;
     }
-#endif
-    (void)stream; /* the other levels have no such stores, or none of a whole line */
     v[0] = store(to, i, type, LANES, v[0]);
     v[1] = store(to, i + LANES, type, LANES, v[1]);
 }
 
-/* n <= 16 elements of one vector, or two full ones. */
+/* n <= LANES elements of one vector, or two full ones. */
 INLINE void store_vecs(void *to, int64_t i, enum value_type type, int n, int vecs, vec *v, int stream)
 {
     if (vecs == 2)
@@ -173,7 +117,7 @@ INLINE vec through(const void *y, int64_t i, enum value_type type, int n, vec sc
                    vec floor)
 {
     vec v = load(y, i, type, n) * scale + shift;
-    return largest(floor, v);
+    return vec_max(floor, v);
 }
 
 INLINE void fill_columns(void *to, enum value_type type, int64_t to_stride, const struct row_source *f,
@@ -182,7 +126,7 @@ INLINE void fill_columns(void *to, enum value_type type, int64_t to_stride, cons
 {
     vec scale[2][2], shift[2][2], floor[2];
     for (int s = 0; s < count; s++) {
-        floor[s] = spread(f[s].floor);
+        floor[s] = vec_all(f[s].floor);
         for (int k = 0; k < vecs; k++) {
             scale[s][k] = table(f[s].scale, j + k * LANES);
             shift[s][k] = table(f[s].shift, j + k * LANES);
@@ -194,6 +138,7 @@ INLINE void fill_columns(void *to, enum value_type type, int64_t to_stride, cons
         ask_for(f[0].y, at, from_type);
         if (count > 1)
             ask_for(f[1].y, at, from_type);
+        UNROLL
         for (int k = 0; k < vecs; k++) {
             v[k] = through(f[0].y, at + k * LANES, from_type, n, scale[0][k], shift[0][k], floor[0]);
             if (count > 1)
@@ -239,7 +184,7 @@ INLINE void grad_columns(void *to, enum value_type type, int64_t to_stride, cons
                          enum value_type g_type, enum value_type y_type, int64_t from_stride,
                          int64_t rows, int j, int n, int vecs)
 {
-    vec scale[2], shift[2], p[2], q[2], r[2], floor = spread(f->y.floor);
+    vec scale[2], shift[2], p[2], q[2], r[2], floor = vec_all(f->y.floor);
     const void *from_y = f->y.y, *from_g = f->g;
     for (int k = 0; k < vecs; k++) {
         scale[k] = table(f->y.scale, j + k * LANES);
@@ -253,6 +198,7 @@ INLINE void grad_columns(void *to, enum value_type type, int64_t to_stride, cons
         vec v[2];
         ask_for(from_y, at, y_type);
         ask_for(from_g, at, g_type);
+        UNROLL
         for (int k = 0; k < vecs; k++) {
             vec y = load(from_y, at + k * LANES, y_type, n);
             vec g = load(from_g, at + k * LANES, g_type, n) * p[k];
@@ -330,7 +276,7 @@ INLINE void add_doubles(double *to, vec v, int n)
     __m512 f = (__m512)v;
     __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(f));
     __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));
-    __mmask16 m = FIRST(n);
+    __mmask16 m = vec_first(n);
     low = _mm512_add_pd(low, _mm512_maskz_loadu_pd((__mmask8)m, to));
     high = _mm512_add_pd(high, _mm512_maskz_loadu_pd((__mmask8)(m >> 8), to + 8));
     _mm512_mask_storeu_pd(to, (__mmask8)m, low);
@@ -360,8 +306,8 @@ INLINE struct gather_tables gather_tables(const struct row_store *how, int j, en
         return (struct gather_tables){.shift = table(how->shift, j)};
     if (gather == GATHER_NORM)
         return (struct gather_tables){table(n->scale, j), table(n->shift, j), table(n->mean, j),
-                                      spread(n->floor)};
-    return (struct gather_tables){.shift = spread(0)};
+                                      vec_all(n->floor)};
+    return (struct gather_tables){.shift = vec_all(0)};
 }
 
 /* One row of two chains of sums: additions do not wait for those of the row before. */
@@ -390,9 +336,9 @@ INLINE void store_run(void *to, enum value_type type, int64_t to_stride, const f
     struct gather_tables t[2];
     const void *from_y = gather == GATHER_NORM ? how->norm->y : NULL;
     for (int k = 0; k < vecs; k++) {
-        bias[k] = how->bias ? table(how->bias, j + k * LANES) : spread(0);
+        bias[k] = how->bias ? table(how->bias, j + k * LANES) : vec_all(0);
         t[k] = gather_tables(how, j + k * LANES, gather);
-        sum[k][0] = sum[k][1] = other[k][0] = other[k][1] = spread(0);
+        sum[k][0] = sum[k][1] = other[k][0] = other[k][1] = vec_all(0);
     }
     for (int64_t r = first; r < end; r++) {
         int64_t at = r * to_stride + j;
@@ -401,14 +347,16 @@ INLINE void store_run(void *to, enum value_type type, int64_t to_stride, const f
             ask_to_write(to, at, type);
         if (gather == GATHER_NORM)
             ask_for(from_y, at, type);
+        UNROLL
         for (int k = 0; k < vecs; k++) {
             v[k] = load(from, r * from_stride + j + k * LANES, VALUE_F32, n) + bias[k];
             if (put == PUT_ADDED)
                 v[k] += load(to, at + k * LANES, type, n);
         }
         store_vecs(to, at, type, n, vecs, v, put == PUT_STREAMED);
+        UNROLL
         for (int k = 0; gather != GATHER_NOTHING && k < vecs; k++) {
-            vec y = gather == GATHER_NORM ? load(from_y, at + k * LANES, type, n) : spread(0);
+            vec y = gather == GATHER_NORM ? load(from_y, at + k * LANES, type, n) : vec_all(0);
             gather_row(sum[k], other[k], v[k], y, &t[k], gather);
         }
     }
@@ -460,9 +408,7 @@ static void store_rows(void *to, enum value_type type, int64_t to_stride, const 
 
 static void settle(void)
 {
-#ifdef __AVX512F__
     _mm_sfence();
-#endif
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------- */
@@ -472,7 +418,7 @@ INLINE void sum_columns(double *sums, const void *from, enum value_type type, in
 {
     for (int64_t first = 0; first < rows; first += RUN) {
         int64_t end = first + RUN < rows ? first + RUN : rows;
-        vec even = spread(0), odd = spread(0);
+        vec even = vec_all(0), odd = vec_all(0);
         for (int64_t r = first; r < end; r += 2) {
             even += load(from, r * stride + j, type, n);
             if (r + 1 < end)

@@ -7,7 +7,7 @@
  *     to     |chunk|..|chunk|..|chunk|
  *
  * Tables (scale, shift, bias ...) run along the chunk and are the same for every row; they must be
- * readable up to the next multiple of 16 elements, which is how wide the loops are. A caller whose rows
+ * readable up to the next multiple of 16 elements, which is how wide loops are at most. A caller whose rows
  * are short and lie side by side joins them and repeats the table (row_period()).
  *
  * Types are VALUE_F32 or VALUE_BF16; rounding to bf16 is to nearest even, NaN stays NaN.
@@ -18,8 +18,8 @@
 #include "device/device.h"
 
 enum {
-    ROW_LANES = 16,
-    ROW_WIDE = 32  /* two vectors: a whole line of bf16, which loops take at once where they can */
+    ROW_LANES = 16, /* of the longest vectors */
+    ROW_WIDE = 32   /* two of them: a whole line of bf16, which loops take at once where they can */
 };
 
 /* Elements after which a table of c channels may be cut without a rest: the least common multiple of c
