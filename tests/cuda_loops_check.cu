@@ -250,15 +250,17 @@ static void check_patch(int channels, float noise)
     snprintf(more, sizeof more, "%d channels%s", channels, noise > 0 ? ", noise" : "");
     struct both from = floats((int64_t)ALL * channels, -1, 1), label = bytes_below(ALL, 5);
     struct both image = floats(n * channels, 5, 6), labels = bytes_below(n, 7), mask = bytes_below(n, 7);
+    struct both other = bytes_below(5, 5);
     MAP(patch, more, n, (k.image = F(image), k.label = U(labels), k.mask = U(mask), k.case_image = F(from),
-        k.case_label = U(label), k.dims[0] = D, k.dims[1] = H, k.dims[2] = W, k.h = P, k.w = P,
+        k.case_label = U(label), k.exchange = noise > 0 ? U(other) : NULL,
+        k.dims[0] = D, k.dims[1] = H, k.dims[2] = W, k.h = P, k.w = P,
         k.c = channels,
         k.matrix[0][0] = 0.9f, k.matrix[0][1] = 0.3f, k.matrix[1][0] = -0.3f, k.matrix[1][1] = 0.9f,
         k.matrix[2][2] = -1, k.offset[0] = -2.5f, k.offset[1] = 6, k.offset[2] = 30, k.factor = 1.2f,
         k.shift = 0.1f, k.noise_sd = noise, k.seed = 3, k.step = 5, k.noise_first = 7, k.stream = 2),
         larger(difference(&image), larger(bytes_differ(&labels), bytes_differ(&mask))));
-    struct both *all[] = {&from, &label, &image, &labels, &mask};
-    for (int i = 0; i < 5; i++)
+    struct both *all[] = {&from, &label, &image, &labels, &mask, &other};
+    for (int i = 0; i < 6; i++)
         drop(all[i]);
 }
 
@@ -392,17 +394,18 @@ static void check_window(int channels, int softmax)
     snprintf(more, sizeof more, "%d channels%s", channels, softmax ? ", softmax" : "");
     struct both x = floats(n * channels, -3, 3), ring = floats(P * plane * channels, 0, 1);
     struct both weight = floats(3 * P, 0.1, 1), total = floats(H + W, 1, 2);
-    struct both out = floats(plane * channels, 0, 1);
+    struct both out = floats(plane * channels, 0, 1), other = bytes_below(7, channels < 7 ? channels : 5);
     MAP(window_cut, more, n, (k.scan = F(ring), k.out = F(x), k.c = channels, k.extent[0] = P,
         k.extent[1] = H, k.extent[2] = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = -3,
         k.first[1] = 20, k.first[2] = 5, k.flip[1] = 1, k.flip[2] = softmax), difference(&x));
     MAP(window_add, more, n, (k.x = F(x), k.ring = F(ring), k.weight[0] = F(weight),
         k.weight[1] = F(weight) + P, k.weight[2] = F(weight) + 2 * P, k.c = channels, k.softmax = softmax,
         k.h = H, k.w = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = 30, k.first[1] = 16,
-        k.first[2] = 26, k.flip[0] = 1, k.flip[2] = 1), difference(&ring));
+        k.first[2] = 26, k.flip[0] = 1, k.flip[2] = 1, k.exchange = channels > 2 ? U(other) : NULL,
+        k.classes = channels < 300 ? channels : 5), difference(&ring));
     MAP(window_mean, more, plane, (k.sum = F(x), k.total[0] = F(total), k.total[1] = F(total) + H,
         k.total_plane = 1.5f, k.out = F(out), k.c = channels, k.w = W), difference(&out));
-    drop(&x), drop(&ring), drop(&weight), drop(&total), drop(&out);
+    drop(&x), drop(&ring), drop(&weight), drop(&total), drop(&out), drop(&other);
 }
 
 /* ---- the Gaussian over logits ---------------------------------------------------------------- */

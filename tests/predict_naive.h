@@ -44,8 +44,18 @@ static inline void naive_cut(const struct naive *n, float *window, int64_t *plac
     }
 }
 
+/* 1 if an odd number of the axes that exchange sides is mirrored. */
+static inline int naive_exchanged(const struct predict_options *o, int mirror)
+{
+    int n = 0;
+    for (int a = 0; a < 3; a++)
+        n += (mirror >> a & 1) && (o->sides.axes >> a & 1);
+    return n % 2;
+}
+
+/* exchange: 0, or the number of classes, for which channels stand in turn. */
 static inline void naive_add(struct naive *n, const float *y, int c, int softmax, const int64_t *place,
-                             const double *weight)
+                             const double *weight, int exchange)
 {
     const int *patch = n->o->patch;
     for (int v = 0; v < patch[0] * patch[1] * patch[2]; v++) {
@@ -55,7 +65,8 @@ static inline void naive_add(struct naive *n, const float *y, int c, int softmax
         n->total[place[v]] += weight[v];
         for (int k = 0; k < c; k++) {
             double value = (double)y[v * c + k];
-            n->sum[place[v] * c + k] += weight[v] * (softmax ? exp(value) / norm : value);
+            int to = exchange ? k - k % exchange + n->o->sides.other[k % exchange] : k;
+            n->sum[place[v] * c + to] += weight[v] * (softmax ? exp(value) / norm : value);
         }
     }
 }
@@ -129,7 +140,8 @@ static inline double *naive(struct scene *s, const float *image, const int dims[
             net_forward(net, &x, &pass);
             struct tensor y = net_value(net, output);
             assert_int_equal(y.c, c);
-            naive_add(&n, y.data, c, softmax, place, weight);
+            naive_add(&n, y.data, c, softmax, place, weight,
+                      naive_exchanged(o, mirror) ? s->model.def.classes : 0);
         }
     double *mean = naive_means(&n, c);
     free(n.sum);

@@ -6,7 +6,6 @@
 
 #include "base/pool.h"
 #include "sample/case_store.h"
-#include "sample/sides.h"
 
 enum { CASES = 5 };
 
@@ -225,50 +224,6 @@ static void test_every_allocation_may_fail(void **state)
     case_store_free(&s);
 }
 
-/* A labelled case of 40x20x20 voxels with balls of class 1 and 2 of these radii at these places. */
-static void add_balls(struct case_store *s, const int at[2][3], const int radius[2])
-{
-    struct error e;
-    const int dims[3] = {40, 20, 20};
-    struct stored_case *k = case_store_add(s, "balls", dims, CASE_LABELED, &e);
-    assert_non_null(k);
-    for (int a = 0; a < 3; a++)
-        k->spacing_mm[a] = a + 1;
-    for (int v = 0; v < 40 * 20 * 20; v++)
-        for (int b = 0; b < 2; b++) {
-            int d = v / 400 - at[b][0], h = v / 20 % 20 - at[b][1], w = v % 20 - at[b][2];
-            if (d * d + h * h + w * w <= radius[b] * radius[b])
-                k->label[v] = (label_t)(b + 1);
-        }
-}
-
-/* Two kidneys are sides of one thing; not so if they change places, if one lies behind or in the other, or if
- * it is of another volume. A case with one of them alone says nothing. */
-static void test_left_and_right_are_found(void **state)
-{
-    (void)state;
-    static const struct {
-        int at[2][2][3], radius[2][2], want; /* of two cases */
-    } all[] = {
-        {{{{8, 9, 9}, {32, 11, 9}}, {{9, 9, 9}, {31, 9, 10}}}, {{5, 5}, {4, 5}}, 1},
-        {{{{8, 9, 9}, {32, 11, 9}}, {{9, 9, 9}, {31, 9, 99}}}, {{5, 5}, {4, 5}}, 1},
-        {{{{8, 9, 9}, {32, 9, 9}}, {{31, 9, 9}, {9, 9, 9}}}, {{5, 5}, {5, 5}}, 0},
-        {{{{16, 4, 9}, {24, 15, 9}}, {{16, 4, 9}, {24, 15, 9}}}, {{4, 4}, {4, 4}}, 0},
-        {{{{19, 9, 9}, {21, 9, 9}}, {{19, 9, 9}, {21, 9, 9}}}, {{6, 4}, {6, 4}}, 0},
-        {{{{8, 9, 9}, {32, 9, 9}}, {{8, 9, 9}, {32, 9, 9}}}, {{8, 5}, {8, 5}}, 0},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        struct case_store s = {.channels = 1, .n_classes = 4};
-        struct error e;
-        int pair[2] = {0, 0};
-        for (int c = 0; c < 2; c++)
-            add_balls(&s, all[i].at[c], all[i].radius[c]);
-        assert_int_equal(sides_find(pair, &s, &e), all[i].want);
-        assert_int_equal(10 * pair[0] + pair[1], all[i].want ? 12 : 0);
-        case_store_free(&s);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,7 +233,6 @@ int main(void)
         cmocka_unit_test(test_files_that_change),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_kept_masks),
-        cmocka_unit_test(test_left_and_right_are_found),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);
 }

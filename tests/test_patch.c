@@ -34,6 +34,8 @@ struct made {
     uint8_t bytes[D * H * W], mask[2][D * H * W];
 };
 
+static uint8_t exchange[256]; /* every second time: what a class becomes */
+
 static void compare(struct device *dev, const struct augment_options *o, const struct stored_case *c,
                     const uint8_t *case_label, uint64_t step)
 {
@@ -56,11 +58,12 @@ static void compare(struct device *dev, const struct augment_options *o, const s
     k.case_label = case_label;
     k.case_mask = c->mask;
     k.c = CHANNELS;
+    k.exchange = step % 2 ? exchange : NULL;
     dev->ops->map(dev, KERNEL_patch, &k, D * H * W);
     for (int i = 0; i < D * H * W * CHANNELS; i++)
         assert_true(m.image[0][i] == m.image[1][i]);
     for (int v = 0; v < D * H * W; v++)
-        assert_int_equal(m.bytes[v], case_label ? m.label[v] : 0);
+        assert_int_equal(m.bytes[v], !case_label ? 0 : step % 2 ? exchange[m.label[v]] : m.label[v]);
     assert_memory_equal(m.mask[0], m.mask[1], sizeof m.mask[0]);
 }
 
@@ -80,6 +83,9 @@ static void test_same_patch(void **state)
     struct error e;
     (void)state;
     assert_ok(device_open(&dev, &o, &e), e);
+    for (int i = 1; i < 256; i++)
+        exchange[i] = (uint8_t)(i ^ 2);
+    exchange[2] = 2; /* the background stays */
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         struct case_store store = random_case(sizes[s][0], sizes[s][1], sizes[s][2]);
         const struct stored_case *c = &store.cases[0];

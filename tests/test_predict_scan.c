@@ -126,7 +126,7 @@ static struct run_facts some_facts(void)
     static char background[] = "background", atrium[] = "left \"atrium\"", accent[] = "\xC3\xA9";
     static char *names[] = {background, atrium, accent};
     struct run_facts f = {.patch = {16, 32, 48}, .channels = 2, .classes = 3, .class_names = names,
-                          .method = "aua"};
+                          .method = "aua", .sides = {1, {0, 2, 1}}};
     struct error e;
     assert_ok(recipe_named(&f.recipe, "pancreas", 7, NAN_ZERO, &e), e);
     return f;
@@ -146,6 +146,7 @@ static void facts_round_trip(void **state)
     assert_string_equal(got.class_names[1], "left \"atrium\"");
     assert_int_equal(got.patch[2], 48);
     assert_int_equal(got.recipe.crop, CROP_BODY);
+    assert_memory_equal(&got.sides, &f.sides, sizeof f.sides);
     mem_free(again);
     run_facts_free(&got);
     run_facts_free(&got); /* zeroed */
@@ -175,6 +176,8 @@ static void damaged_run_json(void **state)
         {"\"image_channels\": 2", "\"image_channels\": 17"},
         {"[16, 32, 48]", "[16, 32]"}, {"[16, 32, 48]", "[16, 33, 48]"}, {"[16, 32, 48]", "[0, 32, 48]"},
         {"[16, 32, 48]", "[16, 32, 4096]"}, {"[16, 32, 48]", "16"}, {"\"preparation\"", "\"other\""},
+        {"[0, 2, 1]", "[0, 2]"}, {"[0, 2, 1]", "[0, 2, 2]"}, {"[0, 2, 1]", "[1, 0, 2]"},
+        {"[0, 2, 1]", "[0, 3, 1]"},
     };
     for (size_t i = 0; i < sizeof swaps / sizeof *swaps; i++) {
         char *at = strstr(text, swaps[i][0]);

@@ -188,6 +188,10 @@ const struct option_row options[] = {
      .help = "paper turns and mirrors, crop does neither, full adds scaling, bending and "
              "intensities, mild exchanges left and right, scales and turns a little and changes "
              "intensities, mirror does so along all three axes"},
+    {.name = "sides", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.sides),
+     .verbs = TRAIN, .value = "exchange", .choices = SIDES_WORDS,
+     .help = "classes that are left and right of one thing, in mirrored patches: exchange makes "
+             "the left kidney the right one, keep leaves every class as it is"},
     {.name = "dice-share", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.dice_share),
      .verbs = TRAIN, .value = "0.5", .min = 0, .max = 1, .meta = "S",
      .help = "share of Dice in the loss of labels; the rest is cross-entropy"},

@@ -14,7 +14,7 @@
 #include "cli/train_data.h"
 #include "prepare/fingerprint.h"
 #include "prepare/prepare_set.h"
-#include "sample/sides.h"
+#include "sample/find_sides.h"
 #include "train/train.h"
 
 void train_data_free(struct train_data *d)
@@ -302,16 +302,24 @@ static int check_classes(const struct config *c, const struct case_store *s, str
     return 0;
 }
 
-/* A left and a right organ look alike in mirrored scans: told, as the masks would be wrong without a word. */
-static int check_sides(const struct config *c, const struct case_store *s, struct error *e)
+/* A left and a right organ look alike in mirrored scans: exchanged with them, or at least told, as the masks
+ * would be wrong without a word. */
+static int treat_sides(const struct config *c, struct case_store *s, const struct run_facts *f,
+                       struct error *e)
 {
-    int pair[2], n = train_mirrors(&c->set) & 1 ? sides_find(pair, s, e) : 0;
-    if (n > 0)
-        report_line(console_report(c), REPORT_WARNING, c->args[0], NULL,
-                    "classes %d and %d%s look like left and right of one thing, and --augment exchanges the "
-                    "sides: they will be mixed up; --augment crop tells them apart",
-                    pair[0], pair[1], n > 1 ? " (and others)" : "");
-    return n < 0 ? -1 : 0;
+    int axes = train_side_axes(&c->set), keep = c->set.sides == SIDES_KEEP, first = 1;
+    int n = axes ? find_sides(&s->sides, s, f->class_names, e) : 0;
+    if (n <= 0)
+        return n;
+    while (s->sides.other[first] == first)
+        first++;
+    report_line(console_report(c), keep ? REPORT_WARNING : REPORT_NOTE, c->args[0], NULL,
+                "classes %d and %d%s are left and right of one thing: mirrored patches %s", first,
+                s->sides.other[first], n > 1 ? " (and others)" : "",
+                keep ? "mix them up; --sides exchange or --augment crop does not"
+                     : "exchange them (--sides keep does not)");
+    s->sides.axes = keep ? 0 : axes;
+    return 0;
 }
 
 int train_data_load(struct train_data *out, struct config *c, struct pool *pool, struct error *e)
@@ -330,7 +338,8 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
         out->store.n_classes = out->val.n_classes;
     f->channels = out->store.channels;
     f->classes = out->store.n_classes;
-    if (check_classes(c, &out->store, e) < 0 || check_sides(c, &out->store, e) < 0)
+    if (check_classes(c, &out->store, e) < 0 || copy_names(f, &d, e) < 0 ||
+        treat_sides(c, &out->store, f, e) < 0)
         goto out;
     if (c->set.patch[0] == 0 && choose_patch(c->set.patch, &out->store, &f->recipe, e) < 0)
         goto out;
@@ -338,12 +347,15 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
         f->patch[a] = (int)c->set.patch[a];
     snprintf(f->method, sizeof f->method, "%s", c->set.method);
     f->mirrors = train_mirrors(&c->set);
+    f->sides = out->store.sides;
     f->tta = c->tta == 1;
     f->largest = c->largest == 1;
     f->adapt = c->adapt == 1;
     f->late_covariance = c->set.stage2_cov && c->set.stages > 1;
     out->hash = hash_store(&out->val, hash_store(&out->store, 1));
-    result = copy_names(f, &d, e);
+    if (f->sides.axes)
+        out->hash = hash_bytes(f->sides.other, sizeof f->sides.other, out->hash);
+    result = 0;
 out:
     dataset_free(&d);
     if (result < 0)

@@ -77,6 +77,7 @@ struct k_patch {
     uint8_t *label, *mask;       /* (d, h, w), or NULL: not asked for */
     const float *case_image;
     const uint8_t *case_label, *case_mask; /* NULL: zeros */
+    const uint8_t *exchange;     /* what each class becomes, or NULL: itself */
     int dims[3];                 /* of the case */
     int h, w, c;                 /* of the patch */
     float matrix[3][3], offset[3];
@@ -109,8 +110,10 @@ KERNEL void k_patch_voxel(const struct k_patch *k, int64_t v)
         k->image[v * channels + c] = value * k->factor + k->shift;
     }
     int64_t at = k->label || k->mask ? k_read_nearest(k->dims, x) : -1;
-    if (k->label)
-        k->label[v] = k->case_label && at >= 0 ? k->case_label[at] : (uint8_t)0;
+    if (k->label) {
+        uint8_t label = k->case_label && at >= 0 ? k->case_label[at] : (uint8_t)0;
+        k->label[v] = k->exchange ? k->exchange[label] : label;
+    }
     if (k->mask)
         k->mask[v] = k->case_mask && at >= 0 ? k->case_mask[at] : (uint8_t)0;
 }

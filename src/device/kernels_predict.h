@@ -43,7 +43,14 @@ struct k_window_add {
     int c, softmax, h, w;
     int patch[3], first[3];  /* window's extent, and its place in the volume */
     int flip[3];             /* 1: the window was seen mirrored along this axis */
+    const uint8_t *exchange; /* what each class is in the mirror image, or NULL: itself */
+    int classes;             /* of which every channel is one, in turn */
 };
+/* Where a channel of the window belongs. */
+KERNEL int k_window_channel(const struct k_window_add *k, int c)
+{
+    return k->exchange ? c / k->classes * k->classes + k->exchange[c % k->classes] : c;
+}
 KERNEL void k_window_add_range(const struct k_window_add *k, int64_t i0, int64_t i1)
 {
     float z[KERNEL_CLASSES][K_LANES];
@@ -62,9 +69,9 @@ KERNEL void k_window_add_range(const struct k_window_add *k, int64_t i0, int64_t
                     weight *= k->weight[a][at[a]];
                     at[a] += k->first[a];
                 }
-                float *sum = k->ring + ((at[0] % k->patch[0] * k->h + at[1]) * k->w + at[2]) * k->c + c0;
+                float *sum = k->ring + ((at[0] % k->patch[0] * k->h + at[1]) * k->w + at[2]) * k->c;
                 for (int c = 0; c < some; c++)
-                    sum[c] += weight * z[c][j];
+                    sum[k_window_channel(k, c0 + c)] += weight * z[c][j];
             }
         }
     }

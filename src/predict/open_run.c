@@ -28,6 +28,7 @@ int open_run(struct open_run *out, const char *folder, const struct run_request 
     struct predict_options o = wanted->how;
     memcpy(o.patch, f->patch, sizeof o.patch);
     o.mirrors = choose(f->tta, wanted->tta) ? f->mirrors : 0;
+    o.sides = f->sides;
     o.largest = choose(f->largest, wanted->largest);
     o.adapt = choose(f->adapt, wanted->adapt);
     if (predictor_new(&out->predictor, out->dev, &out->mask,

@@ -11,7 +11,7 @@ struct run_request {
     struct device_options device;
     const char *model;          /* as of run_model() */
     int tta, largest, adapt;    /* 1, 0, or -1: as the run was trained to */
-    struct predict_options how; /* patch, mirrors, largest and adapt are filled in */
+    struct predict_options how; /* patch, mirrors, sides, largest and adapt are filled in */
 };
 
 struct open_run {

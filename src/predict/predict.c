@@ -56,6 +56,15 @@ static int make_weights(struct predictor *p, struct error *e)
     return 0;
 }
 
+static int make_exchange(struct predictor *p, struct error *e)
+{
+    p->exchange = p->dev->ops->alloc(p->dev, sizeof p->o.sides.other);
+    if (!p->exchange)
+        return device_check(p->dev, e);
+    p->dev->ops->upload(p->dev, p->exchange, p->o.sides.other, sizeof p->o.sides.other);
+    return 0;
+}
+
 /* A processor is busy with one large window, a GPU with several. */
 static void choose_defaults(struct predict_options *o, const struct device *dev)
 {
@@ -150,7 +159,8 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
     p->classes = mask->def.classes;
     if (check_options(p, e) < 0)
         goto failed;
-    if ((make_nets(p, e) < 0 && !shrink(p, e)) || make_weights(p, e) < 0 || statistics_keep(p, e) < 0)
+    if ((make_nets(p, e) < 0 && !shrink(p, e)) || make_weights(p, e) < 0 || make_exchange(p, e) < 0 ||
+        statistics_keep(p, e) < 0)
         goto failed;
     *out = p;
     return 0;
@@ -169,6 +179,7 @@ void predictor_free(struct predictor *p)
         mem_free(p->weight[a]);
         p->dev->ops->free(p->dev, p->weight_dev[a]);
     }
+    p->dev->ops->free(p->dev, p->exchange);
     mem_free(p);
 }
 
@@ -324,7 +335,9 @@ static void run_windows(struct walk *w, const struct slot *slots, int n)
                 .softmax = g->softmax, .h = w->padded[1], .w = w->padded[2],
                 .patch = {patch[0], patch[1], patch[2]},
                 .first = {slots[i].first[0], slots[i].first[1], slots[i].first[2]},
-                .flip = {slots[i].flip[0], slots[i].flip[1], slots[i].flip[2]});
+                .flip = {slots[i].flip[0], slots[i].flip[1], slots[i].flip[2]},
+                .exchange = sides_are_exchanged(&p->o.sides, slots[i].flip) ? p->exchange : NULL,
+                .classes = p->classes);
         }
     }
 }

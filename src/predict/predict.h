@@ -12,6 +12,7 @@
 
 #include "net/net.h"
 #include "prepare/prepare.h"
+#include "volume/sides.h"
 #include "volume/volume.h"
 
 enum window_weight { WINDOW_EVEN, WINDOW_GAUSSIAN }; /* the paper's rule; nnU-Net's sigma = 1/8 */
@@ -21,6 +22,7 @@ struct predict_options {
     int stride[3];          /* at most the patch; 0: half of it */
     enum window_weight weight;
     int mirrors;            /* bit a: scans are also seen reversed along axis a; the mean of all images */
+    struct sides sides;     /* classes that are exchanged in mirror images */
     int batch;              /* windows at a time; 0 = chosen from the patch */
     int adapt;              /* 1: batch norm goes half by the scan's own statistics, which are in the models'
                              * params while a scan is predicted */

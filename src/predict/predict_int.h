@@ -21,6 +21,7 @@ struct predictor {
     int channels, classes;
     struct tensor input; /* (batch, patch..., channels) */
     float *weight[3], *weight_dev[3];
+    uint8_t *exchange;   /* options.sides.other on the device */
     float *trained[2], *own[2]; /* to adapt: running statistics of the models, and what goes in their place */
 };
 

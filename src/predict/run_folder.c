@@ -10,18 +10,29 @@
 
 enum { MAX_CLASSES = 256, MAX_CHANNELS = RECIPE_MAX_CHANNELS, MAX_PATCH = 1024 };
 
+static void axes_to_json(struct js_out *o, const char *key, int axes)
+{
+    js_out_open(o, key, '[');
+    for (int a = 0; a < 3; a++)
+        if (axes >> a & 1)
+            js_out_int(o, NULL, a);
+    js_out_close(o, ']');
+}
+
 void run_facts_to_json(struct js_out *o, const struct run_facts *f)
 {
-    int64_t patch[3] = {f->patch[0], f->patch[1], f->patch[2]};
+    int64_t patch[3] = {f->patch[0], f->patch[1], f->patch[2]}, other[SIDES_CLASSES];
+    for (int i = 0; i < SIDES_CLASSES; i++)
+        other[i] = f->sides.other[i];
     js_out_text(o, "trained_method", f->method);
     js_out_int(o, "image_channels", f->channels);
     js_out_int(o, "n_classes", f->classes);
     js_out_ints(o, "network_patch", patch, 3);
-    js_out_open(o, "mirrored_axes", '[');
-    for (int a = 0; a < 3; a++)
-        if (f->mirrors >> a & 1)
-            js_out_int(o, NULL, a);
-    js_out_close(o, ']');
+    axes_to_json(o, "mirrored_axes", f->mirrors);
+    if (f->sides.axes) {
+        axes_to_json(o, "exchanging_axes", f->sides.axes);
+        js_out_ints(o, "exchanged_classes", other, f->classes);
+    }
     js_out_bool(o, "mirrored_masks", f->tta);
     js_out_bool(o, "largest_component", f->largest);
     js_out_bool(o, "adapted_statistics", f->adapt);
@@ -72,18 +83,34 @@ static int read_flags(struct run_facts *f, const struct js *json, struct error *
     return 0;
 }
 
-static int read_mirrors(struct run_facts *f, const struct js *json, struct error *e)
+static int read_axes(int *out, int otherwise, const struct js *json, const char *key, struct error *e)
 {
-    const struct js *axes = js_get(json, "mirrored_axes");
-    f->mirrors = axes ? 0 : 7; /* the first run folders did not tell */
+    const struct js *axes = js_get(json, key);
+    *out = axes ? 0 : otherwise;
     if (axes && !js_is_array(axes))
-        return fail(e, ERR_DATA, "C01", "mirrored_axes is no list of axes");
+        return fail(e, ERR_DATA, "C01", "%s is no list of axes", key);
     for (int i = 0; i < js_count(axes); i++) {
         int axis = 0;
-        if (read_int(&axis, js_at(axes, i), "mirrored_axes", 0, 2, e) < 0)
+        if (read_int(&axis, js_at(axes, i), key, 0, 2, e) < 0)
             return -1;
-        f->mirrors |= 1 << axis;
+        *out |= 1 << axis;
     }
+    return 0;
+}
+
+static int read_sides(struct sides *s, int classes, const struct js *json, struct error *e)
+{
+    const char *key = "exchanged_classes";
+    if (read_axes(&s->axes, 0, json, "exchanging_axes", e) < 0)
+        return -1;
+    for (int i = 0, other = 0; i < classes && s->axes; i++) {
+        if (read_int(&other, js_at(js_get(json, key), i), key, 0, classes - 1, e) < 0)
+            return -1;
+        s->other[i] = (uint8_t)other;
+    }
+    for (int i = 0; i < classes && s->axes; i++)
+        if (s->other[s->other[i]] != i || s->other[0] != 0)
+            return fail(e, ERR_DATA, "C01", "%s are no pairs of classes", key);
     return 0;
 }
 
@@ -101,7 +128,9 @@ static int read_facts(struct run_facts *f, const struct js *json, struct error *
         if (f->patch[a] % 16)
             return fail(e, ERR_DATA, "C01", "network_patch %d, allowed multiples of 16", f->patch[a]);
     }
-    if (read_flags(f, json, e) < 0 || read_mirrors(f, json, e) < 0)
+    /* the first run folders did not tell the axes */
+    if (read_flags(f, json, e) < 0 || read_axes(&f->mirrors, 7, json, "mirrored_axes", e) < 0 ||
+        read_sides(&f->sides, f->classes, json, e) < 0)
         return -1;
     if (read_names(f, js_get(json, "class_names"), e) < 0)
         return -1;

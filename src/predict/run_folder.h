@@ -15,6 +15,7 @@ struct run_facts {
     char **class_names;   /* (classes), or NULL */
     char method[24];
     int mirrors;          /* bit a: training saw scans reversed along axis a */
+    struct sides sides;   /* classes that were exchanged in them */
     int tta;              /* 1: masks are means over those mirror images unless told otherwise */
     int largest;          /* 1: of every class only the largest component is kept unless told otherwise */
     int adapt;            /* 1: statistics are adapted to each scan unless told otherwise */

@@ -256,6 +256,11 @@ void augment_draw(struct augment_draw *out, const struct augment_options *o,
     out->invert = rng_uniform(&r) <= 0.25f; /* nnU-Net: 0.1 inverted beside 0.3 plain */
 }
 
+void augment_reversed(int reversed[3], const struct augment_draw *draw)
+{
+    for (int a = 0; a < 3; a++) reversed[a] = draw->mirror[a] ^ (draw->flip == a);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Reverses axis `axis` of the turned frame. */

@@ -87,6 +87,9 @@ struct augment_draw {
 void augment_draw(struct augment_draw *out, const struct augment_options *o,
                   const struct stored_case *c, const int patch[3], const struct augment_key *key);
 
+/* The axes along which the patch is reversed; quarter turns reverse none. */
+void augment_reversed(int reversed[3], const struct augment_draw *draw);
+
 /* Working memory of one thread, enough for every patch of this shape under these options. */
 struct augment_scratch;
 int augment_scratch_new(struct augment_scratch **out, const struct augment_options *o,

@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "base/pool.h"
 #include "data/dataset.h"
+#include "volume/sides.h"
 #include "volume/volume.h"
 
 struct stored_case {
@@ -30,6 +31,7 @@ struct case_store {
     int channels;              /* the same for every case [L14] */
     int n_classes;             /* with background: declared, or highest label + 1 */
     int has_mask;
+    struct sides sides;        /* of classes; none after loading */
     size_t bytes;              /* of all images, labels and masks */
 };
 

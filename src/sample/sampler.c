@@ -95,13 +95,15 @@ static void fill_slot(struct sampler *s, struct worker *w, struct batch *b, uint
     sample->stream = slot < s->o.n_labeled ? SAMPLER_LABELED : SAMPLER_UNLABELED;
     sample->case_index = choose_case(s, step, slot, w->order);
     const struct stored_case *c = &s->store->cases[sample->case_index];
-    int view = slot % s->o.views;
+    int view = slot % s->o.views, reversed[3];
     const struct augment_options *o = &s->o.augment[s->o.views > 1 ? view > 0 : (int)sample->stream];
     const struct augment_key key = {.seed = s->o.seed, .step = step, .slot = (uint32_t)slot,
                                     .view = (uint16_t)view, .pieces = (uint8_t)s->o.pieces,
                                     .piece = (uint8_t)(slot / s->o.views % s->o.pieces)};
     sample->has_label = c->label != NULL;
     augment_draw(&sample->draw, o, c, b->dims, &key);
+    augment_reversed(reversed, &sample->draw);
+    sample->exchanged = sides_are_exchanged(&s->store->sides, reversed);
 
     size_t at = (size_t)slot * s->patch_voxels;
     struct patch p = {{b->dims[0], b->dims[1], b->dims[2]}, b->channels,
@@ -109,6 +111,8 @@ static void fill_slot(struct sampler *s, struct worker *w, struct batch *b, uint
                       b->label ? b->label + at : NULL, b->mask ? b->mask + at : NULL};
     if (p.image || p.label)
         augment_apply(&p, o, &sample->draw, c, w->scratch);
+    for (size_t v = 0; p.label && sample->exchanged && v < s->patch_voxels; v++)
+        p.label[v] = s->store->sides.other[p.label[v]];
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

@@ -53,6 +53,7 @@ struct sample {
     int case_index;             /* in the store */
     int has_label;
     enum sampler_stream stream;
+    int exchanged;              /* 1: a mirror image, with the store's sides exchanged */
     struct augment_draw draw;
 };
 

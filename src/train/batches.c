@@ -45,6 +45,11 @@ int train_mirrors(const struct settings *s)
     return mirrors;
 }
 
+int train_side_axes(const struct settings *s)
+{
+    return augmentation(s)->rotflip ? 3 : train_mirrors(s) & 1;
+}
+
 int train_sampler_threads(const struct device *dev)
 {
     enum { MOST = 6 }; /* two hundred steps a second of small patches want no more */

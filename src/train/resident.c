@@ -12,6 +12,7 @@ struct resident {
         uint8_t *label, *mask; /* NULL: none */
     } *cases;
     int n;
+    uint8_t *exchange;         /* what each class is in a mirror image */
 };
 
 static void *put(struct trainer *t, const void *from, size_t bytes)
@@ -55,6 +56,7 @@ int resident_begin(struct trainer *t, struct error *e)
         return -1;
     for (int i = 0; i < r->n; i++)
         put_case(t, &r->cases[i], &s->cases[i], bytes);
+    r->exchange = put(t, s->sides.other, sizeof s->sides.other);
     mem_free(bytes);
     return device_check(t->dev, e);
 }
@@ -67,8 +69,10 @@ void resident_end(struct trainer *t)
         t->dev->ops->free(t->dev, r->cases[i].label);
         t->dev->ops->free(t->dev, r->cases[i].mask);
     }
-    if (r)
+    if (r) {
+        t->dev->ops->free(t->dev, r->exchange);
         mem_free(r->cases);
+    }
     mem_free(r);
     t->own->resident = NULL;
 }
@@ -88,6 +92,7 @@ void resident_fill(struct trainer *t, const struct batch *b)
         k.case_image = from->image;
         k.case_label = from->label;
         k.case_mask = from->mask;
+        k.exchange = s->exchanged ? t->own->resident->exchange : NULL;
         t->dev->ops->map(t->dev, KERNEL_patch, &k, tensor_voxels(&label));
     }
 }

@@ -20,8 +20,9 @@ static const struct {
 } rows[] = {
     ROW(TEXT, method), ROW(INTEGER, seed), ROW(INTEGER, steps), ROW(INTEGER, patch[0]),
     ROW(INTEGER, patch[1]), ROW(INTEGER, patch[2]), ROW(INTEGER, batch), ROW(INTEGER, labeled_batch),
-    ROW(INTEGER, filters), WORD(dropout, DROPOUT), WORD(augment, AUGMENT), ROW(REAL, dice_share),
-    WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE), ROW(REAL, lr), ROW(REAL, momentum),
+    ROW(INTEGER, filters), WORD(dropout, DROPOUT), WORD(augment, AUGMENT), WORD(sides, SIDES),
+    ROW(REAL, dice_share), WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE), ROW(REAL, lr),
+    ROW(REAL, momentum),
     ROW(REAL, weight_decay), ROW(REAL, clip), ROW(REAL, ema_decay), ROW(INTEGER, val_every),
     ROW(REAL, consistency), ROW(REAL, teacher_noise), WORD(ramp, RAMP), WORD(sup_dice, SWITCH),
     ROW(INTEGER, ssn_rank), ROW(INTEGER, mc_samples), WORD(cov_mask, COV_MASK),

@@ -30,6 +30,8 @@ enum stage2_init { STAGE2_FRESH, STAGE2_STAGE1 };
 #define STAGE2_INIT_WORDS "fresh|stage1"
 enum augment_kind { AUGMENT_PAPER, AUGMENT_CROP, AUGMENT_FULL, AUGMENT_MILD, AUGMENT_MIRROR };
 #define AUGMENT_WORDS "paper|crop|full|mild|mirror"
+enum sides_kind { SIDES_EXCHANGE, SIDES_KEEP };
+#define SIDES_WORDS "exchange|keep"
 #define DROPOUT_WORDS "both|bottleneck|none"    /* enum net_dropout_at */
 #define OPTIMIZER_WORDS "sgd|adam"              /* enum optim_kind */
 #define SCHEDULE_WORDS "step|poly|constant"     /* enum optim_schedule */
@@ -44,6 +46,7 @@ struct settings {
     int64_t filters;
     int dropout;                /* enum net_dropout_at */
     int augment;                /* enum augment_kind */
+    int sides;                  /* enum sides_kind: of left and right classes in mirrored patches */
     double dice_share;          /* of Dice in the loss of labels; the rest is cross-entropy: 0.5 */
 
     int optimizer, schedule;    /* enum optim_kind, enum optim_schedule */

@@ -69,6 +69,9 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
 int train_sampler_threads(const struct device *dev);
 /* The axes along which training sees scans reversed, too: bit a for axis a. */
 int train_mirrors(const struct settings *s);
+/* Those that exchange left and right, once scans are turned to RAS; RotFlip may make any axis of the plane
+ * the one that was from left to right. */
+int train_side_axes(const struct settings *s);
 /* Bytes a training with these settings will need at its peak for models, plans and batches; store,
  * ring and the arrays of losses are left out. */
 int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,
