@@ -95,6 +95,7 @@ int plan_result(struct compare_run *out, const struct plan *p, const struct plan
     for (int i = 0; i < want.n && !out->error && result == 1; i++) {
         const char *key = want.fact[i].key + strlen("run.");
         const char *have = js_text(js_get(js_get(json, "settings"), key));
+        have = have ? have : facts_before(key);
         have = have ? have : "none";
         if (strcmp(have, want.fact[i].value) == 0)
             continue;

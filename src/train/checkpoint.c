@@ -219,6 +219,7 @@ int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now,
     for (int i = 0; i < now->n; i++) {
         const char *key = now->fact[i].key + strlen("run."),
                    *was = st_metadata(f, now->fact[i].key);
+        was = was ? was : facts_before(key);
         if ((was && strcmp(was, now->fact[i].value) == 0) || is_listed(override, key))
             continue;
         return fail(e, ERR_BUSY, "K05",

@@ -44,6 +44,8 @@ struct checkpoint_facts {
 /* key as the user knows it; a double is given with all its digits. */
 void facts_add(struct checkpoint_facts *f, const char *key, const char *fmt, ...) PRINTF(3, 4);
 void facts_settings(struct checkpoint_facts *f, const struct settings *s);
+/* What a file that does not know a setting, because it is older, means by that; NULL if it should know. */
+const char *facts_before(const char *key);
 
 struct checkpoint_files {
     const char *run;         /* folder, borrowed */
