@@ -285,6 +285,26 @@ expect 3 'neither true nor false [C01]' "$falx" predict odd -i $scans -o oddly
 [ "$(ls part2 | tr '\n' ' ')" = 'phantom_0002.nii.gz phantom_0006.nii.gz ' ] || wrong "part 2/4: $(ls part2)"
 for p in 0/4 5/4 1 1/ /2 1/2x -1/2; do expect 2 '--part' "$falx" predict run -i $scans -o px --part=$p; done
 one=$scans/phantom_0001.nii.gz
+# --resume makes what is missing, to the same bytes; a bad scan is no reason to do without the others
+expect 0 '6 masks' "$falx" predict run -i $scans -o unbroken --uncertainty
+cp -r $scans holes && head -c 99 $one >holes/phantom_0003.nii.gz
+expect 3 'phantom_0003' "$falx" predict run -i holes -o resumed --uncertainty
+[ "$(grep -c name resumed/uncertainty.json)" = 2 ] || wrong 'scores of the scans before a bad one'
+expect 2 '[O01]' "$falx" predict run -i $scans -o resumed --uncertainty
+rm resumed/phantom_0002_std.nii.gz && touch -d 2001-01-01 resumed/phantom_0001.nii.gz
+expect 0 '5 masks, 1 was there' "$falx" predict run -i $scans -o resumed --uncertainty --resume
+[ "$(stat -c %y resumed/phantom_0001.nii.gz | head -c 4)" = 2001 ] || wrong '--resume made a mask anew'
+diff -r unbroken resumed || wrong 'resumed masks are others'
+expect 0 '0 masks, 6 were there' "$falx" predict run -i $scans -o resumed --uncertainty --resume
+expect 2 'not both [C01]' "$falx" predict run -i $scans -o resumed --resume --force
+expect 0 'phantom_0003.nii.gz: compressed stream ends after 0 decoded bytes; case left out [Z03]' \
+    "$falx" predict run -i holes -o skipped --uncertainty --skip-bad
+[ "$(ls skipped/*_std.nii.gz | wc -l) $(grep -c name skipped/uncertainty.json)" = '5 5' ] || wrong 'a bad scan is left out'
+expect 0 '1 mask, 5 were there' "$falx" predict run -i $scans -o skipped --uncertainty --resume
+for f in unbroken/*.nii.gz; do same "$f" "skipped/${f##*/}"; done
+mkdir bad && cp holes/phantom_0003.nii.gz bad/
+code=0; "$falx" predict run -i bad -o none --skip-bad 2>err || code=$?
+[ $code = 3 ] && [ ! -e none ] && grep -q 'no scan can be read \[L10\]' err || wrong "only bad scans: $code, $(cat err)"
 mkdir linked && ln -s "$PWD/$one" linked/a.nii.gz
 expect 3 '(--follow allows it) [L11]' "$falx" predict run -i linked -o followed
 expect 0 '1 mask' "$falx" predict run -i linked -o followed --follow
@@ -408,6 +428,10 @@ mv out ranking && same ranking proposed/ranking.json
 expect 0 'phantom_0002' "$falx" pseudo run set -o proposed3 --labeled 1
 cp -r set odd-names && mv odd-names/images/phantom_0003.nii.gz odd-names/images/$'two\nlines\e[2J.nii.gz' && rm odd-names/train.list
 expect 0 'two\x0Alines\x1B[2J ' "$falx" pseudo run odd-names -o proposed5
+rm proposed/confidence/phantom_0004.nii.gz && touch -d 2001-01-01 proposed/labels/phantom_000?.nii.gz
+expect 0 'ambiguity' "$falx" pseudo run set -o proposed --resume
+[ "$(stat -c %y proposed/labels/*3.nii.gz proposed/labels/*4.nii.gz | grep -c ^2001)" = 1 ] || wrong 'pseudo --resume'
+same ranking proposed/ranking.json
 for f in . images labels; do expect 2 'this is the data set' "$falx" pseudo run set -o ./set/$f; done
 cp -r set holed && head -c 99 $one >holed/images/phantom_0003.nii.gz
 expect 3 'phantom_0003' "$falx" pseudo run holed -o made/for/nothing

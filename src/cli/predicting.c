@@ -19,6 +19,8 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
                 .weight = (enum window_weight)c->window, .uncertainty = uncertainty,
                 .samples = (int)c->samples, .seed = (uint64_t)c->set.seed, .probabilities = c->prob,
                 .stop = asks_stop}};
+    if (c->resume && c->force)
+        return fail(e, ERR_CONFIG, "C01", "--resume keeps what is there, --force replaces it: not both");
     if (open_run(out, folder, &wanted, e) < 0)
         return -1;
     if (c->selftest && selftest_run(NULL, out->dev, e) < 0) {
@@ -44,6 +46,16 @@ int predicting_case(struct scan_result *out, struct open_run *r, const struct co
     int result = open_run_predict(out, r, &image, e);
     volume_free(&image);
     return result < 0 ? fail_in(e, k->images[0]) : 0;
+}
+
+int predicting_skips(const struct config *c, struct error *e)
+{
+    if (e->code == ERR_STOPPED)
+        fail(e, ERR_STOPPED, "P11", "stopped; --resume goes on");
+    if (!c->skip_bad || e->code != ERR_DATA)
+        return 0;
+    report_line(console_report(c), REPORT_WARNING, NULL, *e->id ? e->id : NULL, "%s; case left out", e->text);
+    return 1;
 }
 
 int predicting_write(const struct volume *v, const char *folder, const char *name, const char *suffix,

@@ -14,6 +14,8 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
 /* Loads, predicts. Errors name the file. */
 int predicting_case(struct scan_result *out, struct open_run *r, const struct config *c,
                     const struct dataset *d, const struct data_case *k, struct error *e);
+/* After an error: 1 if --skip-bad leaves the scan out, which is told, and 0 if the verb is to end. */
+int predicting_skips(const struct config *c, struct error *e);
 /* FOLDER/NAMEsuffix.nii.gz, if the volume is there. */
 int predicting_write(const struct volume *v, const char *folder, const char *name, const char *suffix,
                      struct error *e);

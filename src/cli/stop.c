@@ -59,12 +59,12 @@ void stop_watch(enum verb verb)
     static sigset_t signals;
     struct sigaction hangup;
     pthread_t thread;
-    if (verb == VERB_PREPARE || verb == VERB_TRAIN || verb == VERB_COMPARE) {
-        stop_advice = verb == VERB_TRAIN ? "; --resume goes on" : "; run the same command again to go on";
+    int repeats = verb == VERB_PREPARE || verb == VERB_COMPARE;
+    if (repeats || verb == VERB_TRAIN || verb == VERB_PREDICT || verb == VERB_PSEUDO) {
+        stop_advice = repeats ? "; run the same command again to go on" : "; --resume goes on";
         stop_code = ERR_STOPPED;
-    }
-    if (stop_code == ERR_STOPPED || verb == VERB_PREDICT || verb == VERB_PSEUDO)
         signal(SIGPIPE, SIG_IGN); /* a log piped to `head` must not end what leaves files [P12] */
+    }
     signal(SIGXFSZ, SIG_IGN);     /* a write past `ulimit -f` fails like one on a full disk [P15] */
     signal(SIGCHLD, SIG_DFL);     /* where a parent ignores it, a child would end without a trace */
     sigemptyset(&signals);

@@ -3,12 +3,15 @@
  * IN is a scan, a DICOM folder or a folder of scans. OUT is a file for one scan, else a folder that gets
  * NAME.nii.gz and, if wanted, NAME_foreground, NAME_std and NAME_entropy, and uncertainty.json with one
  * score a case, of a part uncertainty-I-of-N.json. Every output is looked at before the first scan is read,
- * and has a path of its own.
+ * and has a path of its own. The scores are written after each scan, so that --resume finds those of all
+ * scans whose files are there.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
+#include "base/json.h"
 #include "cli/predicting.h"
 
 /* Keeps every n-th case from the i-th, for `--part i/n`. */
@@ -130,7 +133,7 @@ static char *scores_path(const struct config *c, struct error *e)
 static int check_scores(const struct config *c, struct error *e)
 {
     char *path = scores_path(c, e);
-    int result = path ? io_check_output(path, c->force, e) : -1;
+    int result = path ? io_check_output(path, c->force || c->resume, e) : -1;
     mem_free(path);
     return result;
 }
@@ -146,7 +149,8 @@ static int check_outputs(const struct config *c, const struct dataset *d, struct
     for (int i = 0; i < d->n_cases; i++)
         for (int k = 0; k < N_OUTPUTS; k++) {
             char *path = output_path(c, d, &d->cases[i], k, e);
-            int result = !path ? -1 : is_wanted(c, k) ? check_output(path, &d->cases[i], c->force, e) : 0;
+            int result = !path ? -1 : !is_wanted(c, k) ? 0
+                         : check_output(path, &d->cases[i], c->force || c->resume, e);
             mem_free(path);
             if (result < 0)
                 return -1;
@@ -169,43 +173,158 @@ static int write_outputs(const struct config *c, const struct dataset *d, const 
     return 0;
 }
 
-static int write_scores(const struct config *c, struct js_out *scores, struct error *e)
+/* ---- scores of cases ------------------------------------------------------------------------- */
+
+struct score {
+    const char *name;
+    double ambiguity;
+};
+
+struct scores { /* in the order in which the cases were predicted */
+    struct score *of;
+    int n;
+    struct js *before; /* what --resume found; owns its names */
+};
+
+static void scores_free(struct scores *s)
+{
+    js_free(s->before);
+    mem_free(s->of);
+}
+
+/* Those of an earlier start, if it is resumed, and room for one of each case. */
+static int read_scores(struct scores *s, const struct config *c, const struct dataset *d, struct error *e)
 {
     char *path = scores_path(c, e);
-    js_out_close(scores, ']');
-    js_out_close(scores, '}');
-    int result = js_out_write(scores, path, 0666, e);
+    int found = path && c->resume && c->uncertainty && io_exists(path);
+    int result = !path ? -1 : found ? js_read_file(&s->before, path, e) : 0;
+    const struct js *cases = js_get(s->before, "cases");
+    mem_free(path);
+    if (result < 0 || !(s->of = mem_alloc(e, (size_t)(js_count(cases) + d->n_cases), sizeof *s->of)))
+        return -1;
+    for (int i = 0; i < js_count(cases); i++) {
+        struct score of = {js_text(js_get(js_at(cases, i), "name")),
+                           js_number(js_get(js_at(cases, i), "ambiguity"))};
+        if (of.name && !isnan(of.ambiguity))
+            s->of[s->n++] = of;
+    }
+    return 0;
+}
+
+/* Its place; s->n if there is none of this name. */
+static int find_score(const struct scores *s, const char *name)
+{
+    int i = 0;
+    while (i < s->n && strcmp(s->of[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static int write_scores(const struct config *c, const struct scores *s, struct error *e)
+{
+    struct js_out o = {0};
+    char *path = scores_path(c, e);
+    js_out_open(&o, NULL, '{');
+    js_out_open(&o, "cases", '[');
+    for (int i = 0; i < s->n; i++) {
+        js_out_open(&o, NULL, '{');
+        js_out_text(&o, "name", s->of[i].name);
+        js_out_real(&o, "ambiguity", s->of[i].ambiguity);
+        js_out_close(&o, '}');
+    }
+    js_out_close(&o, ']');
+    js_out_close(&o, '}');
+    int result = js_out_write(&o, path, 0666, e);
     mem_free(path);
     return result;
 }
 
-/* The score of a lone file is printed with it; *last gets it. */
-static int predict_all(double *last, struct open_run *p, const struct config *c, const struct dataset *d,
-                       struct error *e)
+/* ---- all cases ------------------------------------------------------------------------------- */
+
+/* 1 if every file that the run makes of the case is there, and its score where there is a list of them. */
+static int is_done(const struct open_run *p, const struct config *c, const struct dataset *d,
+                   const struct data_case *k, const struct scores *s, struct error *e)
 {
-    struct js_out scores = {0};
-    struct progress *line = progress_begin(c, "predicting", d->n_cases);
-    int result = 0;
-    js_out_open(&scores, NULL, '{');
-    js_out_open(&scores, "cases", '[');
+    enum { STD = 2 };
+    int done = !c->uncertainty || is_file_output(c, d) || find_score(s, k->name) < s->n;
+    for (int i = 0; i < N_OUTPUTS && done > 0; i++) {
+        if (!is_wanted(c, i) || (i == STD && !p->uncertainty.params))
+            continue;
+        char *path = output_path(c, d, k, i, e);
+        done = path ? io_exists(path) : -1;
+        mem_free(path);
+    }
+    return done;
+}
+
+/* For --resume: only the cases that are not done. *n_done gets the number of the others. */
+static int keep_missing(int *n_done, struct dataset *d, const struct open_run *p, const struct config *c,
+                        const struct scores *s, struct error *e)
+{
+    char *keep = mem_alloc(e, (size_t)d->n_cases, 1);
+    int result = keep ? 0 : -1;
+    *n_done = 0;
     for (int i = 0; i < d->n_cases && result == 0; i++) {
-        struct scan_result r = {0};
-        result = predicting_case(&r, p, c, d, &d->cases[i], e);
-        if (result == 0)
-            result = write_outputs(c, d, &d->cases[i], &r, e);
-        js_out_open(&scores, NULL, '{');
-        js_out_text(&scores, "name", d->cases[i].name);
-        js_out_real(&scores, "ambiguity", r.ambiguity);
-        js_out_close(&scores, '}');
-        *last = r.ambiguity;
-        scan_result_free(&r);
-        progress_at(line, i + 1);
+        int done = is_done(p, c, d, &d->cases[i], s, e);
+        keep[i] = !done;
+        *n_done += done > 0;
+        result = done < 0 ? -1 : 0;
+    }
+    if (result == 0)
+        dataset_keep(d, keep);
+    mem_free(keep);
+    return result;
+}
+
+/* A case to its files. The score of a lone file is printed with it, others are listed. */
+static int predict_one(struct scores *s, struct open_run *p, const struct config *c, const struct dataset *d,
+                       const struct data_case *k, struct error *e)
+{
+    struct scan_result r = {0};
+    int result = predicting_case(&r, p, c, d, k, e);
+    if (result == 0)
+        result = write_outputs(c, d, k, &r, e);
+    int at = find_score(s, k->name);
+    if (result == 0) {
+        s->of[at] = (struct score){k->name, r.ambiguity};
+        s->n += at == s->n;
+    }
+    if (result == 0 && c->uncertainty && !is_file_output(c, d))
+        result = write_scores(c, s, e);
+    scan_result_free(&r);
+    return result;
+}
+
+/* *made gets the number of masks; n_done are there already. */
+static int predict_all(int *made, struct scores *s, struct open_run *p, const struct config *c,
+                       const struct dataset *d, int n_done, struct error *e)
+{
+    struct progress *line = progress_begin(c, "predicting", n_done + d->n_cases);
+    int result = 0;
+    progress_skip(line, n_done);
+    for (int i = 0; i < d->n_cases && result == 0; i++) {
+        result = predict_one(s, p, c, d, &d->cases[i], e);
+        *made += result == 0;
+        if (result < 0 && predicting_skips(c, e))
+            result = 0;
+        progress_at(line, n_done + i + 1);
     }
     progress_end(line);
-    if (result == 0 && c->uncertainty && !is_file_output(c, d))
-        return write_scores(c, &scores, e);
-    mem_free(scores.text);
+    if (result == 0 && d->n_cases > 0 && *made + n_done == 0) {
+        fail(e, ERR_DATA, "L10", "no scan can be read");
+        return fail_in(e, c->input);
+    }
     return result;
+}
+
+static void tell(const struct config *c, int made, int n_done, const struct scores *s)
+{
+    printf("%s: %d mask%s", c->output, made, made == 1 ? "" : "s");
+    if (n_done > 0)
+        printf(", %d %s there", n_done, n_done == 1 ? "was" : "were");
+    if (c->uncertainty && made == 1 && s->n == 1)
+        printf(", ambiguity %.4f", s->of[0].ambiguity);
+    printf("\n");
 }
 
 int verb_predict(struct config *c)
@@ -213,9 +332,10 @@ int verb_predict(struct config *c)
     struct error e = {.code = ERR_NONE};
     struct open_run p = {0};
     struct dataset d = {0};
+    struct scores s = {0};
     struct dataset_options o = {.follow = c->follow, .geometry_tolerance_mm = c->geometry_tolerance_mm,
                                 .report = console_report(c)};
-    double ambiguity = 0.0;
+    int made = 0, n_done = 0;
     size_t missing = io_missing(c->output);
     int result = predicting_open(&p, c, c->uncertainty, &e);
     if (result == 0)
@@ -224,20 +344,23 @@ int verb_predict(struct config *c)
         result = check_distinct(c, &d, &e);
     if (result == 0 && c->part)
         result = keep_part(&d, c->part, &e);
+    if (result == 0)
+        result = read_scores(&s, c, &d, &e);
+    if (result == 0 && c->resume)
+        result = keep_missing(&n_done, &d, &p, c, &s, &e);
     if (result == 0 && c->uncertainty && !p.uncertainty.params)
         report_line(o.report, REPORT_NOTE, c->args[0], NULL,
                     "a %s run has no distribution of logits: entropy only, no standard deviation",
                     p.facts.method);
-    if (result == 0)
+    if (result == 0 && d.n_cases > 0)
         result = check_outputs(c, &d, &e);
     if (result == 0)
-        result = predict_all(&ambiguity, &p, c, &d, &e);
+        result = predict_all(&made, &s, &p, c, &d, n_done, &e);
     if (result < 0)
         io_remove_empty(c->output, missing); /* a folder that was made for nothing */
-    if (result == 0 && !c->quiet) {
-        printf("%s: %d mask%s", c->output, d.n_cases, d.n_cases == 1 ? "" : "s");
-        printf(c->uncertainty && d.n_cases == 1 ? ", ambiguity %.4f\n" : "\n", ambiguity);
-    }
+    if (result == 0 && !c->quiet)
+        tell(c, made, n_done, &s);
+    scores_free(&s);
     dataset_free(&d);
     open_run_close(&p);
     return result < 0 ? complain(&e) : 0;

@@ -4,11 +4,15 @@
  *     OUT/labels/NAME.nii.gz       proposed label, on the scan's own grid
  *     OUT/confidence/NAME.nii.gz   1 - entropy, 0..1
  *     OUT/ranking.json             cases from the most to the least ambiguous
+ *
+ * The ranking is written after each case, so that --resume finds all cases whose files are there.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
+#include "base/json.h"
 #include "cli/predicting.h"
 
 struct ranked {
@@ -56,10 +60,11 @@ static int propose(struct ranked *out, struct open_run *p, const struct config *
     return result;
 }
 
-static int tell(const struct config *c, struct ranked *ranked, int n, struct error *e)
+/* Sorts and writes; *text, if not NULL, gets what was written. */
+static int write_ranking(char **text, const struct config *c, struct ranked *ranked, int n, struct error *e)
 {
     struct js_out o = {0};
-    char *text = NULL, *path = path_join(e, c->output, "ranking.json"), shown[256];
+    char *written = NULL, *path = path_join(e, c->output, "ranking.json");
     int result = -1;
     qsort(ranked, (size_t)n, sizeof *ranked, most_ambiguous_first);
     js_out_open(&o, NULL, '{');
@@ -74,15 +79,26 @@ static int tell(const struct config *c, struct ranked *ranked, int n, struct err
     }
     js_out_close(&o, ']');
     js_out_close(&o, '}');
-    if (js_out_take(&text, &o, e) == 0 && path)
-        result = io_write_all(path, 0666, text, strlen(text), e);
+    if (js_out_take(&written, &o, e) == 0 && path)
+        result = io_write_all(path, 0666, written, strlen(written), e);
+    mem_free(path);
+    if (text)
+        *text = written;
+    else
+        mem_free(written);
+    return result;
+}
+
+static int tell(const struct config *c, struct ranked *ranked, int n, struct error *e)
+{
+    char *text = NULL, shown[256];
+    int result = write_ranking(&text, c, ranked, n, e);
     if (result == 0 && c->json)
         printf("%s", text);
     for (int i = 0; result == 0 && !c->json && !c->quiet && i < n; i++)
         printf("%4d  %-40s  ambiguity %.4f\n", i + 1, text_escape(shown, sizeof shown, ranked[i].name),
                ranked[i].ambiguity);
     mem_free(text);
-    mem_free(path);
     return result;
 }
 
@@ -91,19 +107,71 @@ static int is_unlabeled(const struct data_case *k)
     return k->split == SPLIT_TRAIN && !k->label;
 }
 
+static int has_files(const struct data_case *k, const char *const folder[2], struct error *e)
+{
+    int found = 1;
+    for (int i = 0; i < 2 && found > 0; i++) {
+        char *path = mem_format(e, "%s/%s.nii.gz", folder[i], k->name);
+        found = path ? io_exists(path) : -1;
+        mem_free(path);
+    }
+    return found;
+}
+
+/* 1, and *out, if the list of ranking.json has the case. */
+static int find_ranked(struct ranked *out, const struct js *list, const char *name)
+{
+    for (int i = 0; i < js_count(list); i++) {
+        const struct js *entry = js_at(list, i);
+        const char *its = js_text(js_get(entry, "name"));
+        *out = (struct ranked){name, js_number(js_get(entry, "ambiguity")),
+                               js_number(js_get(entry, "foreground_mm3"))};
+        if (its && strcmp(its, name) == 0)
+            return !isnan(out->ambiguity) && !isnan(out->volume_mm3);
+    }
+    return 0;
+}
+
+/* For --resume: the cases that were ranked before and have their files. Returns how many. */
+static int read_ranking(struct ranked *out, const struct config *c, const struct dataset *d,
+                        const char *const folder[2], struct error *e)
+{
+    struct js *before = NULL;
+    char *path = path_join(e, c->output, "ranking.json");
+    int n = 0, found = !path ? -1 : io_exists(path) ? js_read_file(&before, path, e) : 0;
+    mem_free(path);
+    for (int i = 0; i < d->n_cases && found >= 0; i++) {
+        const struct data_case *k = &d->cases[i];
+        found = is_unlabeled(k) && find_ranked(&out[n], js_get(before, "cases"), k->name)
+                    ? has_files(k, folder, e)
+                    : 0;
+        n += found > 0;
+    }
+    js_free(before);
+    return found < 0 ? -1 : n;
+}
+
+static int is_ranked(const struct ranked *ranked, int n, const char *name)
+{
+    int i = 0;
+    while (i < n && strcmp(ranked[i].name, name) != 0)
+        i++;
+    return i < n;
+}
+
 /* Every file that will be written, before the first scan is read. */
 static int check_outputs(const struct config *c, const struct dataset *d, const char *const folder[2],
                          struct error *e)
 {
     char *list = path_join(e, c->output, "ranking.json");
     int result = list && io_make_folders(folder[0], e) == 0 && io_make_folders(folder[1], e) == 0
-                     ? io_check_output(list, c->force, e)
+                     ? io_check_output(list, c->force || c->resume, e)
                      : -1;
     mem_free(list);
     for (int i = 0; i < 2 * d->n_cases && result == 0; i++) {
         const struct data_case *k = &d->cases[i / 2];
         char *path = mem_format(e, "%s/%s.nii.gz", folder[i % 2], k->name);
-        result = !path ? -1 : is_unlabeled(k) ? io_check_output(path, c->force, e) : 0;
+        result = !path ? -1 : is_unlabeled(k) ? io_check_output(path, c->force || c->resume, e) : 0;
         mem_free(path);
     }
     return result;
@@ -120,17 +188,20 @@ static int propose_all(struct open_run *p, const struct config *c, const struct 
     size_t missing[2] = {labels ? io_missing(labels) : 0, sure ? io_missing(sure) : 0};
     if (!ranked || !labels || !sure || check_outputs(c, d, folder, e) < 0)
         goto out;
+    if (c->resume && (done = read_ranking(ranked, c, d, folder, e)) < 0)
+        goto out;
+    progress_skip(line, done);
     for (int i = 0; i < d->n_cases; i++) {
         const struct data_case *k = &d->cases[i];
-        if (!is_unlabeled(k))
+        if (!is_unlabeled(k) || is_ranked(ranked, done, k->name))
             continue;
-        if (propose(&ranked[done], p, c, d, k, folder, e) == 0)
+        if (propose(&ranked[done], p, c, d, k, folder, e) == 0) {
             progress_at(line, ++done);
-        else if (c->skip_bad && e->code == ERR_DATA)
-            report_line(console_report(c), REPORT_WARNING, NULL, *e->id ? e->id : NULL, "%s; case left out",
-                        e->text);
-        else
+            if (write_ranking(NULL, c, ranked, done, e) < 0)
+                goto out;
+        } else if (!predicting_skips(c, e)) {
             goto out;
+        }
     }
     progress_end(line);
     line = NULL;
