@@ -212,6 +212,36 @@ static void uncertainty_of_samples(void **state)
     scene_close(&s);
 }
 
+/* A mask without foreground is not a sure one: it has the entropy of its most doubtful voxel. */
+static void empty_masks_are_doubted(void **state)
+{
+    (void)state;
+    static const int dims[3] = {16, 16, 16};
+    struct scene s;
+    struct error e;
+    struct predictor *p;
+    struct prediction got;
+    struct predict_options o = {.patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1,
+                                .weight = WINDOW_EVEN};
+    double most = 0;
+    scene_open(&s, 1, CLASSES, 0, 1);
+    float *image = noise_image(dims, 1, 21);
+    s.model.params->value[params_find(s.model.params, "out_conv.bias")->offset] += 15; /* of background */
+    s.model.params->version++;
+    assert_ok(predictor_new(&p, s.dev, &s.model, NULL, &o, &e), e);
+    assert_ok(predict_array(&got, p, image, dims, &e), e);
+    for (int v = 0; v < 16 * 16 * 16; v++) {
+        assert_int_equal(got.label[v], 0);
+        most = fmax(most, (double)got.entropy[v]);
+    }
+    assert_true(most > 0);
+    assert_near(got.ambiguity, most, 0);
+    prediction_free(&got);
+    predictor_free(p);
+    mem_free(image);
+    scene_close(&s);
+}
+
 /* Networks that learnt little say anything, such as variances beyond all numbers. */
 static void any_variance_is_survived(void **state)
 {
@@ -385,6 +415,7 @@ int main(void)
         cmocka_unit_test(batches_agree),
         cmocka_unit_test(threads_agree_to_the_bit),
         cmocka_unit_test(uncertainty_of_samples),
+        cmocka_unit_test(empty_masks_are_doubted),
         cmocka_unit_test(any_variance_is_survived),
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(memory_does_not_grow_with_depth),

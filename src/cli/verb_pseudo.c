@@ -96,8 +96,8 @@ static int tell(const struct config *c, struct ranked *ranked, int n, struct err
     if (result == 0 && c->json)
         printf("%s", text);
     for (int i = 0; result == 0 && !c->json && !c->quiet && i < n; i++)
-        printf("%4d  %-40s  ambiguity %.4f\n", i + 1, text_escape(shown, sizeof shown, ranked[i].name),
-               ranked[i].ambiguity);
+        printf("%4d  %-40s  ambiguity %.4f%s\n", i + 1, text_escape(shown, sizeof shown, ranked[i].name),
+               ranked[i].ambiguity, ranked[i].volume_mm3 > 0 ? "" : "  empty");
     mem_free(text);
     return result;
 }

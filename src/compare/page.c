@@ -37,8 +37,8 @@ static const struct {
                     "can. Steps are counted over all phases."},
     [CHART_UNCERTAINTY] = {"Uncertainty",
                            "Ambiguity is the mean entropy of the first stage's network over the object and "
-                           "what surrounds it. Where it foretells bad masks, the correlation is far below "
-                           "zero."},
+                           "what surrounds it, of an empty mask the highest of any voxel. Where it foretells "
+                           "bad masks, the correlation is far below zero."},
     [CHART_FEATURES] = {"Features",
                         "Unit vectors of voxels of held-out scans at the true boundary, where classes are "
                         "hard to tell, along the two directions in which they vary most. Classes apart: "

@@ -463,11 +463,12 @@ static void close_planes(struct walk *w, int end)
 
 /* ---- one scan -------------------------------------------------------------------------------- */
 
-/* Mean entropy over the predicted foreground and the voxels that touch it by a face. */
+/* Mean entropy over the predicted foreground and the voxels that touch it by a face. An empty mask is as
+ * doubtful as the voxel that came nearest to being in one: 0 would call a missed organ the surest of all. */
 static double ambiguity(const struct prediction *p)
 {
     int64_t h = p->dims[1], w = p->dims[2], at[3], step[3] = {h * w, w, 1};
-    double sum = 0.0;
+    double sum = 0.0, most = 0.0;
     int64_t n = 0;
     for (int64_t i = 0; i < p->dims[0] * h * w; i++) {
         at[0] = i / (h * w);
@@ -478,8 +479,9 @@ static double ambiguity(const struct prediction *p)
             near = (at[a] > 0 && p->label[i - step[a]]) || (at[a] + 1 < p->dims[a] && p->label[i + step[a]]);
         sum += near ? (double)p->entropy[i] : 0.0;
         n += near;
+        most = fmax(most, (double)p->entropy[i]);
     }
-    return n ? sum / (double)n : 0.0;
+    return n ? sum / (double)n : most;
 }
 
 static int predict_once(struct prediction *out, struct predictor *p, const float *image, const int dims[3],

@@ -43,7 +43,7 @@ struct prediction {
     float *std;             /* of the foreground probability; NULL unless uncertainty */
     float *entropy;         /* in nats / ln C, 0..1; NULL unless uncertainty */
     double ambiguity;       /* one score a case: mean entropy over the predicted foreground and the voxels
-                             * around it, 0 if there is none */
+                             * around it; of an empty mask the highest of any voxel */
 };
 void prediction_free(struct prediction *p);
 
