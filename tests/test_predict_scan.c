@@ -324,6 +324,27 @@ static void scans_to_predict(void **state)
     assert_refused(dataset_open_scans(&d, "numbered", 2, &o, &e), e, ERR_DATA, "L14");
 }
 
+/* An archive of patient / study / series: what is looked at is the names, the files may be anything. */
+static void series_in_archives(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"archive/P1/CT", "archive/P1/MR", "archive/P2/first/CT",
+                                          "archive/P3", "archive/.old/CT", "archive/masks/CT",
+                                          "archive/P5/a/b/too-deep"};
+    struct error e;
+    char path[80];
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        assert_ok(io_make_folders(folders[i], &e), e);
+        snprintf(path, sizeof path, "%s/IM0001", folders[i]);
+        assert_ok(io_write_all(path, 0666, "x", 1, &e), e);
+    }
+    small_scan("archive/masks/a.nii.gz"); /* no part of an archive, and so is what lies below */
+    assert_ok(io_make_folders("archive/P4/empty", &e), e);
+    expect_scans("archive", 1, "P3:1 P1_CT:1 P1_MR:1 P2_first_CT:1 ");
+    expect_scans("archive/P1", 1, "CT:1 MR:1 ");
+    expect_scans("archive/P3", 1, "P3:1 ");
+}
+
 /* ---- scans on their own grid ----------------------------------------------------------------- */
 
 /* A turned and sheared-free grid of uneven spacing: rotation about z by 25 degrees, axes exchanged. */
@@ -470,6 +491,7 @@ int main(void)
         cmocka_unit_test(pickles_are_not_read),
         cmocka_unit_test(models_of_a_run),
         cmocka_unit_test(scans_to_predict),
+        cmocka_unit_test(series_in_archives),
         cmocka_unit_test(masks_come_back_on_the_grid),
         cmocka_unit_test(masks_lie_where_the_voxels_lie),
         cmocka_unit_test(any_allocation_may_fail),

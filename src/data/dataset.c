@@ -292,20 +292,54 @@ static int add_single(struct opening *w, const char *path, int is_folder, int ch
     return result < 0 ? -1 : 0;
 }
 
-/* Folders between scans that are no series, such as masks made earlier, are none of our business. */
-static int drop_other_folders(struct dataset *d, struct error *e)
+/* Archives store patient / study / series: each series below the folder is a scan with the path in its name,
+ * P01_CT_abdomen. Folders with files of another kind are none of our business. */
+static int add_series_below(struct opening *w, const char *folder, const char *name, int levels,
+                            struct error *e)
 {
-    char *keep = mem_alloc(e, (size_t)d->n_cases + 1, 1);
-    int result = keep ? 0 : -1;
-    for (int i = 0; i < d->n_cases && result == 0; i++) {
-        int series = io_is_folder(d->cases[i].images[0]) ? is_series(d->cases[i].images[0], e) : 1;
-        keep[i] = series > 0;
-        result = series < 0 ? -1 : 0;
+    struct io_listing l;
+    int files, named, result = 0;
+    if (count_files(&files, &named, folder, e) < 0 || io_list(&l, folder, e) < 0)
+        return -1;
+    for (int i = 0; i < l.n && files == 0 && result == 0; i++) {
+        if (!l.entry[i].is_folder || l.entry[i].name[0] == '.')
+            continue;
+        char *path = path_join(e, folder, l.entry[i].name);
+        char *longer = mem_format(e, "%s_%s", name, l.entry[i].name);
+        int series = path && longer && opening_contain(w, path, e) == 0 ? is_series(path, e) : -1;
+        struct data_case *c = series > 0 ? opening_add(w, longer, SPLIT_TEST, e) : NULL;
+        if (series < 0 || (series && (!c || case_add_image(c, path, e) < 0)) ||
+            (!series && levels > 1 && add_series_below(w, path, longer, levels - 1, e) < 0))
+            result = -1;
+        mem_free(path);
+        mem_free(longer);
     }
-    if (result == 0)
-        dataset_keep(d, keep);
-    mem_free(keep);
+    io_listing_free(&l);
     return result;
+}
+
+/* Folders between scans that are no series, such as masks made earlier, give way to the series in them. */
+static int open_folders(struct opening *w, struct error *e)
+{
+    enum { LEVELS = 2 };
+    struct dataset *d = w->d;
+    int n = d->n_cases, result = 0;
+    char *keep = mem_alloc(e, (size_t)n + 1, 1);
+    for (int i = 0; i < n && keep && result == 0; i++) {
+        const char *path = d->cases[i].images[0];
+        int series = io_is_folder(path) ? is_series(path, e) : 1;
+        keep[i] = series > 0;
+        result = series ? series : add_series_below(w, path, d->cases[i].name, LEVELS, e);
+        result = result < 0 ? -1 : 0;
+    }
+    char *all = keep && result == 0 ? mem_resize(e, keep, (size_t)d->n_cases + 1, 1) : NULL;
+    if (all) {
+        keep = all;
+        memset(keep + n, 1, (size_t)(d->n_cases - n));
+        dataset_keep(d, keep);
+    }
+    mem_free(keep);
+    return all ? 0 : -1;
 }
 
 int dataset_open_scans(struct dataset *out, const char *path, int channels,
@@ -330,7 +364,7 @@ int dataset_open_scans(struct dataset *out, const char *path, int channels,
                  : series   ? add_single(&w, out->root, 1, channels, e)
                             : opening_add_scans(&w, channels, e);
         if (result == 0 && !series)
-            result = drop_other_folders(out, e);
+            result = open_folders(&w, e);
     }
     if (result == 0 && out->n_cases == 0)
         result = fail_without_scan(out->root, path, e);
