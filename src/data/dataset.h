@@ -77,7 +77,8 @@ struct dataset_options {
 int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
                  struct error *e);
 /* Scans to predict: a volume, a DICOM folder, or a folder of either, as unlabelled test cases named by
- * their stems. With several channels x_0000, x_0001, ... are one case, which x_0000 alone stands for, too. */
+ * their stems; series further down by their paths, P01_CT. With several channels x_0000, x_0001, ... are one
+ * case, which x_0000 alone stands for, too. */
 int dataset_open_scans(struct dataset *out, const char *path, int channels,
                        const struct dataset_options *o, struct error *e);
 /* Length of the name of a file without its format ending (.nii.gz, .nrrd, ...). */

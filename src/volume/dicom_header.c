@@ -437,7 +437,8 @@ static int accept_syntax(struct walk *w, struct error *e)
             w->h->encapsulated = known[i].encapsulated;
             return 0;
         }
-    return fail(e, ERR_DATA, "D05", "transfer syntax %s is not decoded here",
+    return fail(e, ERR_DATA, "D05",
+                "transfer syntax %s is not decoded here; `gdcmconv --raw` makes one that is",
                 *uid ? uid : "(none)");
 }
 

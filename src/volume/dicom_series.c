@@ -136,21 +136,20 @@ static uint64_t patient_of(const struct dicom_header *h)
 
 static int check_patient(const struct dicom_series *d, struct error *e)
 {
-    const struct dicom_slice *first = NULL;
-    for (int i = 0; i < d->n; i++) {
-        const struct dicom_header *h = &d->slice[i].header;
-        if (patient_of(h) != patient_of(&d->slice[0].header))
+    for (int i = 0; i < d->n; i++)
+        if (patient_of(&d->slice[i].header) != patient_of(&d->slice[0].header))
             return fail(e, ERR_DATA, "D08", "files of two patients: %s and %s",
                         path_name(d->slice[0].path), path_name(d->slice[i].path));
-        if (h->is_localizer)
-            continue;
-        if (!first)
-            first = &d->slice[i];
-        if (strcmp(h->frame, first->header.frame) != 0)
+    return 0;
+}
+
+static int check_frame(const struct dicom_series *d, struct error *e)
+{
+    for (int i = 0; i < d->n; i++)
+        if (strcmp(d->slice[i].header.frame, d->slice[0].header.frame) != 0)
             return fail(e, ERR_DATA, "D08",
                         "two frames of reference, so positions cannot be compared: %s and %s",
-                        path_name(first->path), path_name(d->slice[i].path));
-    }
+                        path_name(d->slice[0].path), path_name(d->slice[i].path));
     return 0;
 }
 
@@ -201,8 +200,8 @@ static int check_one_series(const struct dicom_series *d, struct error *e)
     if (n_series == 3)
         snprintf(rest, sizeof rest, ", %d%s", count[2], count[3] ? " and more" : "");
     return fail(e, ERR_DATA, "D07",
-                "several series in one folder (%d, %d%s files): give each its own", count[0],
-                count[1], rest);
+                "several series in one folder (%d, %d%s files): give each a folder of its own",
+                count[0], count[1], rest);
 }
 
 /* ---- one stack ------------------------------------------------------------------------------- */
@@ -377,7 +376,7 @@ static int check_all(struct dicom_series *d, const struct volume_request *r, str
     if (check_patient(d, e) < 0)
         return -1;
     drop_localizers(d);
-    if (check_one_series(d, e) < 0 || check_size(d, &r->limits, e) < 0)
+    if (check_one_series(d, e) < 0 || check_frame(d, e) < 0 || check_size(d, &r->limits, e) < 0)
         return -1;
     return d->n > 1 ? check_stack(d, r, e) : 0;
 }

@@ -157,7 +157,8 @@ static void deflated(struct dicom_fields *f, int i)
 
 static void d05(void)
 {
-    refuse_series("ls", 2, jpeg_ls, "transfer syntax 1.2.840.10008.1.2.4.80 is not decoded");
+    refuse_series("ls", 2, jpeg_ls,
+                  "transfer syntax 1.2.840.10008.1.2.4.80 is not decoded here; `gdcmconv --raw` makes");
     refuse_series("deflated", 2, deflated, "transfer syntax 1.2.840.10008.1.2.1.99 is not decoded");
     /* announced as JPEG 2000, but the fragment is noise: the converter's failure is told */
     struct dicom_fields f = dicom_sound(0);
@@ -247,6 +248,7 @@ static void tilt(struct dicom_fields *f, int i)
 static void two_series(struct dicom_fields *f, int i)
 {
     f->series = i < 2 ? "1.2.3.4" : "1.2.3.9";
+    f->frame = i < 2 ? "1.2.3.5" : "1.2.3.6"; /* which is no news then */
 }
 
 static void skewed(struct dicom_fields *f, int i)
