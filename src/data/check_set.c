@@ -101,23 +101,27 @@ static void class_text(char *out, size_t bytes, const struct check_job *j, int c
     snprintf(out, bytes, name ? "%d (%.60s)" : "%d", class, name);
 }
 
-/* Tells the run of missing classes that starts with `first`, in one line; answers its last. */
+/* Tells the run of missing classes that starts with `first`, in one line; answers its last. Few labels seldom
+ * hold all organs that a json declares, and training goes on without them; numbers that nobody declared leave
+ * no gaps. */
 static int tell_missing(struct check_job *j, int first)
 {
     char from[100], to[100];
-    int last = first;
+    int last = first, declared = j->d->class_names != NULL;
+    enum report_kind kind = declared ? REPORT_WARNING : REPORT_PROBLEM;
+    const char *then = declared ? " and cannot be learnt" : "; --label-map can close the gap";
     while (last + 1 < j->out->n_classes && j->out->voxels[last + 1] == 0)
         last++;
     class_text(from, sizeof from, j, first);
     class_text(to, sizeof to, j, last);
     if (first == last)
-        report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07",
-                    "class %s has no voxel in any label; --label-map can close the gap", from);
+        report_line(j->o->report, kind, j->d->root, "L07", "class %s has no voxel in any label%s", from,
+                    then);
     else
-        report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07",
-                    "classes %s to %s have no voxel in any label; --label-map can close the gap",
-                    from, to);
-    problem(j);
+        report_line(j->o->report, kind, j->d->root, "L07",
+                    "classes %s to %s have no voxel in any label%s", from, to, then);
+    if (!declared)
+        problem(j);
     return last;
 }
 

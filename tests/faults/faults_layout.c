@@ -185,6 +185,14 @@ static void l07(void)
     put_odd_label("labels/b.nii", 3, 0); /* classes 0, 1 and 3: none is 2 */
     run("check", ".", NULL);
     expect_refusal(3, "", "class 2 has no voxel in any label");
+    put_text("dataset.json",
+             "{\"modality\": {\"0\": \"CT\"}, \"labels\": {\"0\": \"background\", \"1\": \"liver\", "
+             "\"2\": \"spleen\", \"3\": \"colon\"}, \"training\": ["
+             "{\"image\": \"images/a.nii\", \"label\": \"labels/a.nii\"}, "
+             "{\"image\": \"images/b.nii\", \"label\": \"labels/b.nii\"}]}");
+    run("check", ".", NULL); /* declared: few labels need not hold every organ */
+    expect_accepted("class 2 (spleen) has no voxel in any label and cannot be learnt");
+    unlink("dataset.json");
     put_odd_label("labels/b.nii", 2, 0);
     put_text("test.list", "b\n");
     run("check", ".", NULL);
