@@ -71,7 +71,7 @@ static int score(struct case_score *out, const struct cell_run *r, const struct 
     label_t *want = NULL, *got = NULL;
     int result = -1;
     request.report = NULL;
-    if (plan_truth(&truth, p, k, mask->dims, &request, e) < 0)
+    if (plan_truth(&truth, p, k, mask, &request, e) < 0)
         return -1;
     if (volume_labels(&want, NULL, &truth, e) == 0 && volume_labels(&got, NULL, mask, e) == 0) {
         struct label_pair pair = {want, got, truth.dims, truth.geometry.spacing_mm};

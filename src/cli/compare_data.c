@@ -285,14 +285,13 @@ out:
     return result;
 }
 
-int plan_truth(struct volume *out, const struct plan *p, const struct data_case *k, const int64_t shape[3],
+int plan_truth(struct volume *out, const struct plan *p, const struct data_case *k, const struct volume *scan,
                const struct volume_request *r, struct error *e)
 {
     if (dataset_load_label(out, &p->held, k, r, e) < 0)
         return -1;
-    if (memcmp(out->dims, shape, 3 * sizeof *shape) == 0)
+    if (dataset_match_grids(&p->held, k, scan, out, e) == 0)
         return 0;
     volume_free(out);
-    fail(e, ERR_DATA, "L02", "of another shape than its scan");
-    return fail_in(e, k->label);
+    return -1;
 }

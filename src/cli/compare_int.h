@@ -103,8 +103,9 @@ int plan_view_words(char *words[4], int *n, const struct plan *p, const struct p
 int plan_view_ready(const struct plan *p, const struct plan_view *v, const struct config *train, int again,
                     struct pool *pool, struct error *e);
 
-/* The label of a case to score on; refused unless it has the shape of its scan. */
-int plan_truth(struct volume *out, const struct plan *p, const struct data_case *k, const int64_t shape[3],
+/* The label of a case to score on; refused unless it lies on the grid of its scan, which the scan's mask has,
+ * too. */
+int plan_truth(struct volume *out, const struct plan *p, const struct data_case *k, const struct volume *scan,
                const struct volume_request *r, struct error *e);
 
 /* compare_cell.c: returns the exit code. */

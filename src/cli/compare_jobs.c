@@ -295,7 +295,7 @@ static int check_held(const struct plan *p, struct error *e)
         const struct data_case *k = &p->held.cases[i];
         struct volume image = {0}, label = {0};
         if (dataset_load_image(&image, &p->held, k, &request, e) < 0 ||
-            plan_truth(&label, p, k, image.dims, &request, e) < 0)
+            plan_truth(&label, p, k, &image, &request, e) < 0)
             result = -1;
         volume_free(&image);
         volume_free(&label);

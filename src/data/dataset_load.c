@@ -30,10 +30,11 @@ static int match(const struct dataset *d, const struct volume *a, const struct v
     return 0;
 }
 
-/* HDF5 has no words for an orientation; of the other formats silence is a choice. */
+/* HDF5 has no words for an orientation, and a mask in memory has those of its scan; of the other formats
+ * silence is a choice. */
 static int can_state_place(const struct volume *v)
 {
-    return strcmp(v->format, "HDF5") != 0;
+    return strcmp(v->format, "HDF5") != 0 && strcmp(v->format, "memory") != 0;
 }
 
 int dataset_match_grids(const struct dataset *d, const struct data_case *c,
