@@ -11,6 +11,7 @@
 #include "data/align.h"
 #include "data/dataset.h"
 #include "base/json.h"
+#include "volume/resample.h"
 
 static char *home; /* scratch folder of the running test */
 static struct error e;
@@ -532,13 +533,23 @@ static void channels_are_stacked(void **state)
     assert_int_equal(label.dtype, DTYPE_U16);
     assert_int_equal(((label_t *)label.data)[2], 7); /* 2 mapped */
     assert_int_equal(((label_t *)label.data)[1], 1);
-    assert_ok(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e);
+    assert_ok(dataset_match_label(&d, &d.cases[0], &v, &label, &e), e);
+    struct volume turned; /* its voxels in another order, and back */
+    label_t kept[24];
+    memcpy(kept, label.data, sizeof kept);
+    assert_ok(volume_permute(&turned, &label, (const int[3]){2, 0, 1}, (const int[3]){1, 0, 1}, &e), e);
+    volume_free(&label);
+    label = turned;
+    assert_true(label.dims[0] == 2 && memcmp(kept, label.data, sizeof kept) != 0);
+    assert_ok(dataset_match_label(&d, &d.cases[0], &v, &label, &e), e);
+    assert_memory_equal(kept, label.data, sizeof kept);
+    assert_true(geometry_distance_mm(&v.geometry, &label.geometry, dims) < 1e-9);
     label.geometry.affine[0][3] += 0.5;
-    assert_refused(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e, ERR_DATA, "L03");
+    assert_refused(dataset_match_label(&d, &d.cases[0], &v, &label, &e), e, ERR_DATA, "L03");
     label.geometry.known = 0;
-    assert_refused(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e, ERR_DATA, "N24");
+    assert_refused(dataset_match_label(&d, &d.cases[0], &v, &label, &e), e, ERR_DATA, "N24");
     v.geometry.known = 0;
-    assert_ok(dataset_match_grids(&d, &d.cases[0], &v, &label, &e), e);
+    assert_ok(dataset_match_label(&d, &d.cases[0], &v, &label, &e), e);
     volume_free(&v);
     volume_free(&label);
     dataset_free(&d);

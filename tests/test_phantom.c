@@ -355,7 +355,7 @@ static void check_case(const struct dataset *d, const struct data_case *c,
     struct volume image, label, made, made_label;
     assert_ok(dataset_load_image(&image, d, c, NULL, &e), e);
     assert_ok(dataset_load_label(&label, d, c, NULL, &e), e);
-    assert_ok(dataset_match_grids(d, c, &image, &label, &e), e);
+    assert_ok(dataset_match_label(d, c, &image, &label, &e), e);
     make(&made, &made_label, o, index, NULL);
     assert_int_equal(volume_channels(&image), o->channels);
     assert_int_equal(volume_voxels(&image), volume_voxels(&made));

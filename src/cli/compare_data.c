@@ -290,7 +290,7 @@ int plan_truth(struct volume *out, const struct plan *p, const struct data_case 
 {
     if (dataset_load_label(out, &p->held, k, r, e) < 0)
         return -1;
-    if (dataset_match_grids(&p->held, k, scan, out, e) == 0)
+    if (dataset_match_label(&p->held, k, scan, out, e) == 0)
         return 0;
     volume_free(out);
     return -1;

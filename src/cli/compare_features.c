@@ -81,7 +81,7 @@ static int load_window(struct window *w, const struct plan *p, const struct open
     request.report = NULL;
     int result = dataset_load_image(&image, &p->held, k, &request, e);
     if (result == 0)
-        result = dataset_load_label(&label, &p->held, k, &request, e);
+        result = plan_truth(&label, p, k, &image, &request, e);
     if (result == 0)
         result = prepare_case(&ready, &recipe, &image, &label, 0, net->dev->pool, e);
     if (result == 0) {

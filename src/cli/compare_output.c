@@ -190,7 +190,7 @@ static int load_case(struct case_picture *k, const struct output *o, const struc
     struct volume_request request = config_request(o->p->c);
     request.report = NULL;
     if (dataset_load_image(&k->image, &o->p->held, c, &request, e) < 0 ||
-        dataset_load_label(&k->truth, &o->p->held, c, &request, e) < 0 ||
+        plan_truth(&k->truth, o->p, c, &k->image, &request, e) < 0 ||
         volume_floats(&k->values, &k->image, 0, NAN_ZERO, e) < 0 ||
         volume_labels(&k->want, NULL, &k->truth, e) < 0)
         return -1;

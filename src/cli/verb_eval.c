@@ -14,6 +14,7 @@
 #include "cli/eval.h"
 #include "data/dataset.h"
 #include "score/picture.h"
+#include "volume/resample.h"
 
 struct eval {
     const struct config *c;
@@ -45,6 +46,9 @@ static int check_grids(const struct volume *truth, const struct volume *predicti
                        double tolerance_mm, struct error *e)
 {
     const int64_t *t = truth->dims, *p = prediction->dims;
+    int axis[3], flip[3];
+    if (volume_find_turn(axis, flip, prediction, truth, tolerance_mm) == 1)
+        return 0; /* the same voxels in another order: turned when they are read */
     if (memcmp(t, p, 3 * sizeof *t) != 0)
         return fail(e, ERR_DATA, "L02",
                     "%lld x %lld x %lld voxels, the truth has %lld x %lld x %lld", (long long)p[0],
@@ -210,6 +214,30 @@ static void load_mask(void *arg, int64_t i)
         label_map_apply(m->labels, volume_voxels(&m->volume), m->eval->map, m->eval->n_map);
 }
 
+/* Voxels in another order than the truth's are put into that. */
+static int turn(struct volume *v, const struct volume *truth, double tolerance_mm, struct error *e)
+{
+    int axis[3], flip[3];
+    struct volume turned;
+    if (volume_find_turn(axis, flip, v, truth, tolerance_mm) != 1)
+        return 0;
+    if (volume_permute(&turned, v, axis, flip, e) < 0)
+        return -1;
+    volume_free(v);
+    *v = turned;
+    return 0;
+}
+
+static int turn_mask(struct mask *m, const struct mask *truth, struct error *e)
+{
+    m->volume.data = m->labels;
+    m->volume.dtype = DTYPE_U16;
+    int result = turn(&m->volume, &truth->volume, m->eval->c->geometry_tolerance_mm, e);
+    m->labels = m->volume.data;
+    m->volume.data = NULL;
+    return result;
+}
+
 static int load_image(float **out, const struct eval *v, const char *path, const struct mask *truth,
                       struct error *e)
 {
@@ -218,10 +246,13 @@ static int load_image(float **out, const struct eval *v, const char *path, const
     int result = -1;
     if (volume_read(&image, path, &r, e) < 0)
         return -1;
+    if (turn(&image, &truth->volume, v->c->geometry_tolerance_mm, e) < 0)
+        goto out;
     if (memcmp(image.dims, truth->volume.dims, 3 * sizeof *image.dims) != 0)
         fail(e, ERR_DATA, "L02", "image of another shape than the truth");
     else
         result = volume_floats(out, &image, 0, NAN_ZERO, e);
+out:
     if (result < 0)
         fail_in(e, path);
     volume_free(&image);
@@ -303,6 +334,8 @@ static int score_case(struct eval *v, const struct pair *p, struct error *e)
             *e = mask[i].e;
             goto out;
         }
+    if (turn_mask(&mask[1], &mask[0], e) < 0)
+        goto out;
     struct label_pair pair = {mask[0].labels, mask[1].labels, mask[0].volume.dims,
                               mask[0].volume.geometry.spacing_mm};
     if (metrics_measure(score, &pair, &v->options, v->pool, e) < 0) {

@@ -37,23 +37,6 @@ static int fits(const struct way *w, const struct volume *label, const struct vo
     return 1;
 }
 
-/* The label's affine after the exchange. */
-static void turned(struct geometry *out, const struct way *w, const struct volume *label)
-{
-    double affine[3][4];
-    for (int row = 0; row < 3; row++) {
-        const double *from = label->geometry.affine[row];
-        affine[row][3] = from[3];
-        for (int a = 0; a < 3; a++) {
-            double step = from[w->axis[a]];
-            affine[row][a] = w->flip[a] ? -step : step;
-            if (w->flip[a])
-                affine[row][3] += step * (double)(label->dims[w->axis[a]] - 1);
-        }
-    }
-    geometry_from_affine(out, (const double(*)[4])affine);
-}
-
 /* The way that puts the voxels in their place, to half a voxel; -1 if there is none. */
 static int by_position(const struct volume *label, const struct volume *image)
 {
@@ -65,7 +48,7 @@ static int by_position(const struct volume *label, const struct volume *image)
         struct geometry g;
         if (!fits(&w, label, image))
             continue;
-        turned(&g, &w, label);
+        geometry_permute(&g, label, w.axis, w.flip);
         double apart = geometry_distance_mm(&g, &image->geometry, image->dims);
         if (apart < nearest) {
             nearest = apart;

@@ -138,12 +138,12 @@ static int count_classes(struct check_case *c, const struct volume *label, struc
     return 0;
 }
 
-static int look_at_label(struct check_job *j, int i, const struct volume *image,
-                         const struct volume *label, struct error *e)
+static int look_at_label(struct check_job *j, int i, const struct volume *image, struct volume *label,
+                         struct error *e)
 {
     struct check_case *c = &j->out->cases[i];
     const struct data_case *of = &j->d->cases[i];
-    if (dataset_match_grids(j->d, of, image, label, e) < 0)
+    if (dataset_match_label(j->d, of, image, label, e) < 0)
         return -1;
     if (count_classes(c, label, e) < 0)
         return -1;

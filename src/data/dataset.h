@@ -107,11 +107,11 @@ enum { DATASET_MOST_CLASSES = 256 }; /* that training takes */
  * any; else not 255, the usual number for "ignore", or for "the organ". Errors name the label file. */
 int dataset_highest_class(const struct dataset *d, const struct data_case *c, const struct volume *label,
                           struct error *e);
-/* Do image and label lie on one grid? Shapes [L02]; spacing, origin and direction within the set's
- * tolerance [L03]; either both files name an orientation or none [N24]. Errors name the label file.
- */
-int dataset_match_grids(const struct dataset *d, const struct data_case *c,
-                        const struct volume *image, const struct volume *label, struct error *e);
+/* Puts a label with voxels on the grid of its image, if its axes only run in another order or direction.
+ * Then: do image and label lie on one grid? Shapes [L02]; spacing, origin and direction within the set's
+ * tolerance [L03]; either both files name an orientation or none [N24]. Errors name the label file. */
+int dataset_match_label(const struct dataset *d, const struct data_case *c, const struct volume *image,
+                        struct volume *label, struct error *e);
 
 /* "255=1,3=0": pairs of 0..65535. NULL gives none. For mem_free. */
 int label_map_parse(int (**out)[2], int *n, const char *text, struct error *e);

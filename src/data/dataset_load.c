@@ -10,6 +10,7 @@
 
 #include "data/align.h"
 #include "data/dataset.h"
+#include "volume/resample.h"
 
 /* Are the voxels of two grids the same places? `id_shape` and `id_place` name the fault. */
 static int match(const struct dataset *d, const struct volume *a, const struct volume *b,
@@ -37,10 +38,27 @@ static int can_state_place(const struct volume *v)
     return strcmp(v->format, "HDF5") != 0 && strcmp(v->format, "memory") != 0;
 }
 
-int dataset_match_grids(const struct dataset *d, const struct data_case *c,
-                        const struct volume *image, const struct volume *label, struct error *e)
+/* Programs that draw on a DICOM series count its rows from above, converters from below. */
+static int turn_label(struct volume *label, const struct dataset *d, const struct volume *image,
+                      struct error *e)
 {
-    int result = match(d, image, label, "the image", "L02", "L03", e);
+    int axis[3], flip[3];
+    struct volume turned;
+    if (!label->data || volume_find_turn(axis, flip, label, image, d->geometry_tolerance_mm) != 1)
+        return 0;
+    if (volume_permute(&turned, label, axis, flip, e) < 0)
+        return -1;
+    volume_free(label);
+    *label = turned;
+    return 0;
+}
+
+int dataset_match_label(const struct dataset *d, const struct data_case *c, const struct volume *image,
+                        struct volume *label, struct error *e)
+{
+    int result = turn_label(label, d, image, e);
+    if (result == 0)
+        result = match(d, image, label, "the image", "L02", "L03", e);
     if (result == 0 && image->geometry.known != label->geometry.known && can_state_place(image) &&
         can_state_place(label))
         result = fail(e, ERR_DATA, "N24", "states %s orientation, the image states %s",

@@ -125,7 +125,7 @@ static int load_case(struct volume *image, struct volume *label, struct set *s, 
     if (!c->from->label)
         return 0;
     if (dataset_load_label(label, s->d, c->from, &request, e) < 0 ||
-        dataset_match_grids(s->d, c->from, image, label, e) < 0 ||
+        dataset_match_label(s->d, c->from, image, label, e) < 0 ||
         dataset_highest_class(s->d, c->from, label, e) < 0)
         return -1;
     if (!recipe_needs_label(&s->recipe) || box_of_label(&box, label->data, label->dims))

@@ -183,7 +183,7 @@ static int load_label(struct loading *l, int i, const struct volume *image, stru
     struct volume v;
     if (dataset_load_label(&v, l->set, from, &l->request, e) < 0) return -1;
     int highest = -1;
-    if (dataset_match_grids(l->set, from, image, &v, e) == 0)
+    if (dataset_match_label(l->set, from, image, &v, e) == 0)
         highest = dataset_highest_class(l->set, from, &v, e);
     if (highest >= 0) {
         voxels_to_rows(c->label, sizeof(label_t), v.data, sizeof(label_t), c->dims);

@@ -107,6 +107,41 @@ int volume_permute(struct volume *out, const struct volume *in, const int axis[3
     return 0;
 }
 
+void geometry_permute(struct geometry *out, const struct volume *in, const int axis[3], const int flip[3])
+{
+    double affine[3][4];
+    for (int row = 0; row < 3; row++) {
+        const double *from = in->geometry.affine[row];
+        affine[row][3] = from[3];
+        for (int a = 0; a < 3; a++) {
+            double step = from[axis[a]];
+            affine[row][a] = flip[a] ? -step : step;
+            affine[row][3] += flip[a] ? step * (double)(in->dims[axis[a]] - 1) : 0.0;
+        }
+    }
+    geometry_from_affine(out, (const double(*)[4])affine);
+}
+
+int volume_find_turn(int axis[3], int flip[3], const struct volume *v, const struct volume *grid,
+                     double tolerance_mm)
+{
+    char wanted[4];
+    struct geometry turned;
+    if (!v->geometry.known || !grid->geometry.known)
+        return 0;
+    if (memcmp(v->dims, grid->dims, 3 * sizeof *v->dims) == 0 &&
+        geometry_distance_mm(&v->geometry, &grid->geometry, v->dims) <= tolerance_mm)
+        return 0;
+    geometry_orientation(wanted, &grid->geometry);
+    if (orientation_axes(axis, flip, &v->geometry, wanted, NULL) < 0)
+        return -1;
+    for (int a = 0; a < 3; a++)
+        if (v->dims[axis[a]] != grid->dims[a])
+            return -1;
+    geometry_permute(&turned, v, axis, flip);
+    return geometry_distance_mm(&turned, &grid->geometry, grid->dims) <= tolerance_mm ? 1 : -1;
+}
+
 int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3],
                      const int flip[3], struct error *e)
 {

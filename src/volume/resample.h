@@ -63,6 +63,12 @@ int resample_classes(label_t **out, const label_t *in, const int64_t dims[3],
 /* Output axis a is input axis axis[a], reversed if flip[a]. */
 int volume_permute(struct volume *out, const struct volume *in, const int axis[3],
                    const int flip[3], struct error *e);
+/* Where the voxels lie after that. */
+void geometry_permute(struct geometry *out, const struct volume *in, const int axis[3], const int flip[3]);
+/* Finds the permutation that puts the voxels of `v` where those of `grid` lie, to tolerance_mm. Returns 1;
+ * 0 if they lie there as they are, or if a file names no orientation; -1 if there is none. */
+int volume_find_turn(int axis[3], int flip[3], const struct volume *v, const struct volume *grid,
+                     double tolerance_mm);
 /* Undoes volume_permute: the arguments are those given to it. */
 int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3],
                      const int flip[3], struct error *e);

@@ -124,6 +124,23 @@ static void l03(void)
     expect_refusal(3, "labels/b.nii", "mm from that of the image, allowed 0.001");
     run("check", ".", "--geometry-tolerance", "1000", NULL);
     expect_accepted(NULL);
+    nifti_good_label(&f); /* the same voxels from the other side: no other place */
+    set_f32(&f, SROW, -1.0f);
+    set_f32(&f, SROW + 12, 3.0f);
+    for (size_t i = 0; i < N_VOXELS; i++)
+        f.byte[VOXELS + i] = (i / 4 * 4 + 3 - i % 4) % 3 == 1;
+    nifti_put("labels/b.nii", &f);
+    run("check", ".", NULL);
+    expect_accepted(NULL);
+    run("eval", "labels/a.nii", "labels/b.nii", NULL);
+    expect_accepted(NULL);
+    expect_output("1.0000    1.0000");
+    set_f32(&f, SROW + 12, 3.5f);
+    nifti_put("labels/b.nii", &f);
+    run("check", ".", NULL);
+    expect_refusal(3, "labels/b.nii", "mm from that of the image, allowed 0.001");
+    run("eval", "labels/a.nii", "labels/b.nii", NULL);
+    expect_refusal(3, "labels/b.nii", "off the truth's");
 }
 
 static void l04(void)
