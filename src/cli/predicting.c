@@ -58,6 +58,16 @@ int predicting_skips(const struct config *c, struct error *e)
     return 1;
 }
 
+int predicting_check_output(const char *path, const struct config *c, struct error *e)
+{
+    if (io_check_output(path, 1, e) < 0)
+        return -1;
+    if (c->force || c->resume || !io_exists(path))
+        return 0;
+    fail(e, ERR_CONFIG, "O01", "exists; --resume keeps it and does what is missing, --force replaces it");
+    return fail_in(e, path);
+}
+
 int predicting_write(const struct volume *v, const char *folder, const char *name, const char *suffix,
                      struct error *e)
 {

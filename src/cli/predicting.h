@@ -16,6 +16,8 @@ int predicting_case(struct scan_result *out, struct open_run *r, const struct co
                     const struct dataset *d, const struct data_case *k, struct error *e);
 /* After an error: 1 if --skip-bad leaves the scan out, which is told, and 0 if the verb is to end. */
 int predicting_skips(const struct config *c, struct error *e);
+/* io_check_output() as --force and --resume have it; a file that is there is refused with a word of both. */
+int predicting_check_output(const char *path, const struct config *c, struct error *e);
 /* FOLDER/NAMEsuffix.nii.gz, if the volume is there. */
 int predicting_write(const struct volume *v, const char *folder, const char *name, const char *suffix,
                      struct error *e);

@@ -111,14 +111,14 @@ static int check_distinct(const struct config *c, const struct dataset *d, struc
 }
 
 /* Even --force does not write a mask over the scan it is made from. */
-static int check_output(const char *path, const struct data_case *k, int force, struct error *e)
+static int check_output(const char *path, const struct data_case *k, const struct config *c, struct error *e)
 {
     for (int i = 0; i < k->n_images; i++)
         if (io_is_same(path, k->images[i])) {
             fail(e, ERR_CONFIG, "O01", "this is a scan to predict, and would be replaced");
             return fail_in(e, path);
         }
-    return io_check_output(path, force, e);
+    return predicting_check_output(path, c, e);
 }
 
 static char *scores_path(const struct config *c, struct error *e)
@@ -133,7 +133,7 @@ static char *scores_path(const struct config *c, struct error *e)
 static int check_scores(const struct config *c, struct error *e)
 {
     char *path = scores_path(c, e);
-    int result = path ? io_check_output(path, c->force || c->resume, e) : -1;
+    int result = path ? predicting_check_output(path, c, e) : -1;
     mem_free(path);
     return result;
 }
@@ -150,7 +150,7 @@ static int check_outputs(const struct config *c, const struct dataset *d, struct
         for (int k = 0; k < N_OUTPUTS; k++) {
             char *path = output_path(c, d, &d->cases[i], k, e);
             int result = !path ? -1 : !is_wanted(c, k) ? 0
-                         : check_output(path, &d->cases[i], c->force || c->resume, e);
+                         : check_output(path, &d->cases[i], c, e);
             mem_free(path);
             if (result < 0)
                 return -1;

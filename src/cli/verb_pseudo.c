@@ -165,13 +165,13 @@ static int check_outputs(const struct config *c, const struct dataset *d, const 
 {
     char *list = path_join(e, c->output, "ranking.json");
     int result = list && io_make_folders(folder[0], e) == 0 && io_make_folders(folder[1], e) == 0
-                     ? io_check_output(list, c->force || c->resume, e)
+                     ? predicting_check_output(list, c, e)
                      : -1;
     mem_free(list);
     for (int i = 0; i < 2 * d->n_cases && result == 0; i++) {
         const struct data_case *k = &d->cases[i / 2];
         char *path = mem_format(e, "%s/%s.nii.gz", folder[i % 2], k->name);
-        result = !path ? -1 : is_unlabeled(k) ? io_check_output(path, c->force || c->resume, e) : 0;
+        result = !path ? -1 : is_unlabeled(k) ? predicting_check_output(path, c, e) : 0;
         mem_free(path);
     }
     return result;
