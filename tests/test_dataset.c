@@ -191,6 +191,8 @@ static void nnunet_dataset_key(void **state)
     struct dataset d;
     assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L11");
     expect_set(".", &(struct dataset_options){.follow = 1}, LAYOUT_NNUNET, "z-");
+    put("dataset.json", NNUNET(", \"dataset\": {\"../../z\": {\"images\": [\"x/1.nii\", \"x/2.nii\"]}}"));
+    expect_set(".", NULL, LAYOUT_NNUNET, ".._.._z-"); /* masks are called after it */
 }
 
 static void regions_are_plain_values(void **state)

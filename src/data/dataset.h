@@ -38,7 +38,7 @@ const char *layout_name(enum layout l);
 enum split { SPLIT_TRAIN, SPLIT_TEST };
 
 struct data_case {
-    char *name;      /* unique in the set; never derived from header text */
+    char *name;      /* unique in the set, without '/'; never derived from header text */
     char **images;   /* absolute or root-relative paths ready to open; one per channel file */
     int n_images;
     char *label;     /* NULL: unlabelled */

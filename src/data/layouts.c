@@ -33,6 +33,8 @@ struct data_case *opening_add(struct opening *w, const char *name, enum split sp
     c->name = mem_string(e, name);
     if (!c->name)
         return NULL;
+    for (char *slash = strchr(c->name, '/'); slash; slash = strchr(slash, '/'))
+        *slash = '_'; /* names of outputs begin with it: it must not lead anywhere */
     d->n_cases++;
     return c;
 }

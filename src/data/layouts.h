@@ -40,7 +40,7 @@ int paper_split_colon(struct opening *w, struct error *e);
 
 /* ---- building cases -------------------------------------------------------------------------- */
 
-/* A new case; the pointer is good until the next call. */
+/* A new case, called `name` with '_' for '/'; the pointer is good until the next call. */
 struct data_case *opening_add(struct opening *w, const char *name, enum split split,
                               struct error *e);
 int case_add_image(struct data_case *c, const char *path, struct error *e);

@@ -178,7 +178,7 @@ static int add_item(struct opening *w, const char *name, enum split split, const
     return js_text(label) ? add_label(w, c, js_text(label), e) : 0;
 }
 
-/* "./imagesTr/a.nii.gz" -> "a", or with `whole` "imagesTr_a"; a first channel's "_0000" is no part
+/* "./imagesTr/a.nii.gz" -> "a", or with `whole` "imagesTr/a"; a first channel's "_0000" is no part
  * of the name. NULL without an image name. */
 static char *name_of_item(const struct js *image, int whole, struct error *e)
 {
@@ -193,11 +193,7 @@ static char *name_of_item(const struct js *image, int whole, struct error *e)
     size_t n = stem_length(from);
     if (js_count(image) > 1 && n > 5 && strncmp(from + n - 5, "_0000", 5) == 0)
         n -= 5;
-    char *name = mem_format(e, "%.*s", (int)n, from);
-    for (char *p = name; p && *p; p++)
-        if (*p == '/')
-            *p = '_';
-    return name;
+    return mem_format(e, "%.*s", (int)n, from);
 }
 
 /* Adds the items of one section; an item is an object or, for tests, a bare file name. */

@@ -296,8 +296,6 @@ static int set_init(struct set *s, struct error *e)
         c->stem = mem_string(e, text_escape(stem, sizeof stem, c->from->name));
         if (!c->stem)
             return -1;
-        for (char *slash = strchr(c->stem, '/'); slash; slash = strchr(slash, '/'))
-            *slash = '_';
     }
     return recipe_named(&s->recipe, s->o->preset, s->o->seed, s->o->nan, e);
 }
