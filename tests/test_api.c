@@ -237,7 +237,7 @@ static void all_errors(void)
     struct falx_curve curve;
     float voxels[64] = {0};
     uint8_t mask[64];
-    struct falx_maps maps = {.mask = mask}, wants_std = {.std = voxels};
+    struct falx_maps maps = {.mask = mask}, wants_std = {.std = voxels}, wants_entropy = {.entropy = voxels};
     struct falx_image image = image_of(voxels, 4, 4, 4, 1);
     refused(falx_open(&run, "nowhere", NULL, &e), &e, 4, "Z12");
     assert_null(run);
@@ -259,8 +259,9 @@ static void all_errors(void)
     refused(falx_predict(run, NULL, &image, &e), &e, 2, "C02");
     refused(falx_predict(run, &maps, NULL, &e), &e, 2, "C02");
     refused(falx_metric(&curve, run, NULL, &e), &e, 2, "C02");
-    refused(falx_predict(run, &wants_std, &image, &e), &e, 2, "");
     image.dims[1] = 0;
+    refused(falx_predict(run, &wants_std, &image, &e), &e, 2, ""); /* before the image is looked at */
+    refused(falx_predict(run, &wants_entropy, &image, &e), &e, 2, "");
     refused(falx_predict(run, &maps, &image, &e), &e, 3, "N01");
     image.dims[1] = INT64_MAX / 4;
     refused(falx_predict(run, &maps, &image, &e), &e, 3, "N01");

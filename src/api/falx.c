@@ -11,6 +11,7 @@
 
 struct falx_run {
     char *folder;
+    int uncertainty; /* maps of it were asked for */
     struct open_run open;
 };
 
@@ -82,6 +83,7 @@ int falx_open(struct falx_run **out, const char *folder, const struct falx_optio
         precision_of(&wanted.device.precision, o->precision, &inner) < 0 ||
         !(r->folder = mem_string(&inner, folder)) || open_run(&r->open, folder, &wanted, &inner) < 0)
         goto failed;
+    r->uncertainty = o->uncertainty;
     *out = r;
     float_mode_end(&callers);
     return 0;
@@ -143,14 +145,21 @@ static int copy_image(struct volume *out, const struct falx_image *image, struct
     return 0;
 }
 
-static int give(void *to, const struct volume *from, size_t each, const char *name, struct error *e)
+/* Can all of these be made? Asked before a minute is spent on the others. */
+static int check_maps(const struct falx_maps *m, const struct falx_run *run, struct error *e)
 {
-    if (!to)
-        return 0;
-    if (!from->data)
-        return fail(e, ERR_CONFIG, NULL, "%s: this run or handle does not have it", name);
-    memcpy(to, from->data, (size_t)volume_voxels(from) * each);
+    if (m->entropy && !run->uncertainty)
+        return fail(e, ERR_CONFIG, NULL, "entropy: the run was not opened with uncertainty");
+    if (m->std && !run->open.uncertainty.params)
+        return fail(e, ERR_CONFIG, NULL, "std: the run was not opened with uncertainty, or has none (%s)",
+                    run->open.facts.method);
     return 0;
+}
+
+static void give(void *to, const struct volume *from, size_t each)
+{
+    if (to)
+        memcpy(to, from->data, (size_t)volume_voxels(from) * each);
 }
 
 int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx_image *image,
@@ -163,13 +172,14 @@ int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx
     int result = -1;
     float_mode_begin(&callers);
     if (need(run, "open run", &inner) == 0 && need(maps, "struct of maps", &inner) == 0 &&
-        need(image, "image", &inner) == 0 && copy_image(&v, image, &inner) == 0 &&
-        open_run_predict(&r, &run->open, &v, &inner) == 0 &&
-        give(maps->mask, &r.label, 1, "mask", &inner) == 0 &&
-        give(maps->foreground, &r.foreground, sizeof(float), "foreground", &inner) == 0 &&
-        give(maps->std, &r.std, sizeof(float), "std", &inner) == 0 &&
-        give(maps->entropy, &r.entropy, sizeof(float), "entropy", &inner) == 0)
+        need(image, "image", &inner) == 0 && check_maps(maps, run, &inner) == 0 &&
+        copy_image(&v, image, &inner) == 0 && open_run_predict(&r, &run->open, &v, &inner) == 0) {
+        give(maps->mask, &r.label, 1);
+        give(maps->foreground, &r.foreground, sizeof(float));
+        give(maps->std, &r.std, sizeof(float));
+        give(maps->entropy, &r.entropy, sizeof(float));
         result = 0;
+    }
     float_mode_end(&callers);
     if (maps)
         maps->ambiguity = r.ambiguity;
