@@ -324,6 +324,8 @@ gzip -dc set/labels/phantom_0001.nii.gz | tail -c +353 | gzip >pairs/phantom_000
 { gzip -dc set/labels/phantom_0001.nii.gz | head -c 108; head -c 4 /dev/zero
   gzip -dc set/labels/phantom_0001.nii.gz | tail -c +113 | head -c 232; printf 'ni1\0'; } | gzip >pairs/phantom_0001.hdr.gz
 expect 0 'phantom_0001    1.0000' "$falx" eval pairs set/labels
+cp -r $scans twice && cp $one twice/phantom_0001.nrrd # which of the two is meant?
+expect 3 'twice: 2 images for case "phantom_0001", expected one [L01]' "$falx" eval set/labels set/labels --image twice --pictures px
 expect 0 'prepared' "$falx" prepare set -o sevens --preset none --label-map 1=7
 expect 0 'if they are one, use --label-map 7=1 [L04]' "$falx" eval sevens set
 # what knows how unsure it is: stage 1, or stage 2 if its covariance was trained

@@ -75,8 +75,8 @@ static char *path_of(const char *folder, const char *name, struct error *e)
     return strcmp(folder, ".") == 0 ? mem_string(e, name) : path_join(e, folder, name);
 }
 
-/* The scan to draw on; every case must have one. Scans of nnU-Net data sets carry the channel behind the
- * case's name. */
+/* The scan to draw on; every case must have one, and no more. Scans of nnU-Net data sets carry the channel
+ * behind the case's name. */
 static int find_image(char **out, const struct io_listing *l, const char *folder, const char *name,
                       struct error *e)
 {
@@ -88,10 +88,12 @@ static int find_image(char **out, const struct io_listing *l, const char *folder
     if (!found)
         found = find_case(&n, l, channel);
     mem_free(channel);
-    if (!found) {
+    if (n == 0)
         fail(e, ERR_DATA, "L01", "no image for case \"%s\"", name);
+    else if (n > 1)
+        fail(e, ERR_DATA, "L01", "%d images for case \"%s\", expected one", n, name);
+    if (n != 1)
         return fail_in(e, folder);
-    }
     *out = path_of(folder, found, e);
     return *out ? 0 : -1;
 }
