@@ -123,6 +123,20 @@ static void plain(void **state)
     expect_set(".", NULL, LAYOUT_PLAIN, "B- a+ c+ pair- | b-");
 }
 
+/* masks/ may be anything; taken for labels they would teach what nobody meant. */
+static void masks_are_no_labels(void **state)
+{
+    (void)state;
+    struct report heard = {0};
+    put_each("images/@.nii.gz", "a b");
+    put_each("masks/@.nii.gz", "a b");
+    expect_set(".", &(struct dataset_options){.report = &heard}, LAYOUT_PLAIN, "a- b-");
+    assert_int_equal(heard.n_warnings, 1);
+    put_each("labels/@.nii.gz", "b");
+    expect_set(".", &(struct dataset_options){.report = &heard}, LAYOUT_PLAIN, "a- b+");
+    assert_int_equal(heard.n_warnings, 1);
+}
+
 static void plain_with_suffixes(void **state)
 {
     (void)state;
@@ -687,6 +701,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, enter, leave)
     const struct CMUnitTest tests[] = {
         T(plain),
+        T(masks_are_no_labels),
         T(plain_with_suffixes),
         T(nnunet),
         T(nnunet_of_another_ending),

@@ -235,5 +235,9 @@ int layout_open_plain(struct opening *w, struct error *e)
     if (!opening_has_folder(w, "images") && !opening_has_folder(w, "imagesTr"))
         return 0;
     w->d->layout = LAYOUT_PLAIN;
+    if (opening_has_folder(w, "masks") && !opening_has_folder(w, "labels") &&
+        !opening_has_folder(w, "labelsTr"))
+        report_line(w->o->report, REPORT_WARNING, w->d->root, "L01",
+                    "masks/ is not looked at: labels are expected in labels/ or labelsTr/");
     return opening_add_folders(w, CHANNELS_GUESS, NULL, e);
 }
