@@ -320,6 +320,10 @@ static void datalist(void **state)
         "{\"image\": \"b_0000.nii.gz\"}]}");
     expect_set("set/n.json", NULL, LAYOUT_DATALIST,
                "a- b_0000-"); /* a number is a channel among several */
+    struct dataset d;
+    put("set/o.json", "{\"training\": [{\"image\": \"p1\\\\t1.nii\"}]}"); /* as written on Windows */
+    assert_refused(dataset_open(&d, "set/o.json", NULL, &e), e, ERR_DATA, "C06");
+    assert_non_null(strstr(e.text, "set/o.json: \"p1\\t1.nii\" is not there; folders in a path"));
 }
 
 #define LIST_OF_TWO                                                                  \

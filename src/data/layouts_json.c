@@ -152,10 +152,15 @@ static int add_label(struct opening *w, struct data_case *c, const char *name, s
 /* nnU-Net v1 writes MSD's json with names of cases: its x.nii.gz is x_0000.nii.gz, x_0001.nii.gz, ... */
 static int add_image(struct opening *w, struct data_case *c, const struct js *name, struct error *e)
 {
-    if (!js_text(name))
+    const char *text = js_text(name);
+    if (!text)
         return fail(e, ERR_DATA, "C06", "case \"%.80s\": an image name is no text", c->name);
-    char *path = opening_path(w, js_text(name), e);
-    int added = !path ? -1 : io_exists(path) ? 0 : case_add_channels(w, c, path, e);
+    char *path = opening_path(w, text, e);
+    int there = path && io_exists(path);
+    int added = !path ? -1 : there ? 0 : case_add_channels(w, c, path, e);
+    if (added == 0 && !there && strchr(text, '\\'))
+        added = fail(e, ERR_DATA, "C06",
+                     "\"%.100s\" is not there; folders in a path are told apart by /, not \\", text);
     int result = added == 0 ? case_add_image(c, path, e) : added;
     mem_free(path);
     return result < 0 ? -1 : 0;
