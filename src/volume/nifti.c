@@ -148,8 +148,8 @@ static double unit_mm(const struct nifti_space *s)
 static int check_spacing(struct volume *v, const struct nifti_space *s,
                          const struct volume_request *r, struct error *e)
 {
-    int negative = 0;
-    for (int a = 0; a < 3; a++) {
+    int negative = 0, bad = -1;
+    for (int a = 2; a >= 0; a--) {
         double step = a < v->n_dims ? s->pixdim[a + 1] : 1.0;
         if (v->dims[a] == 1 && (step == 0.0 || !isfinite(step)))
             step = 1.0; /* an axis of one voxel: writers leave its spacing 0 */
@@ -157,8 +157,11 @@ static int check_spacing(struct volume *v, const struct nifti_space *s,
         step = fabs(step) * unit_mm(s);
         v->geometry.spacing_mm[a] = step;
         if (!isfinite(step) || step < FLT_MIN) /* zero and denormals too */
-            return fail(e, ERR_DATA, "N22", "spacing[%d]=%g, must be positive", a + 1, step);
+            bad = a;
     }
+    if (bad >= 0)
+        return fail(e, ERR_DATA, "N22", "spacing[%d]=%g, must be positive", bad + 1,
+                    v->geometry.spacing_mm[bad]);
     if (negative)
         volume_warn(r, "N22", "negative spacing; absolute value used");
     return 0;

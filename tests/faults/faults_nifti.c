@@ -312,7 +312,9 @@ static void n22(void)
     nifti_good(&f);
     set_f32(&f, PIXDIM + 8, NAN);
     refused_for_training("spacing[2]=nan");
+    set_f32(&f, PIXDIM + 12, 7.0f);
     accepted("spacing[2]=nan"); /* info describes it */
+    expect_output(" x nan x 7 mm");
     nifti_good(&f);
     set_f32(&f, PIXDIM + 4, -1.0f);
     accepted("absolute value used");
