@@ -130,7 +130,7 @@ static void json_cases(struct js_out *o, const struct dataset *d, const struct c
             js_out_ints(o, "dims", c->dims, 3);
             js_out_reals(o, "spacing_mm", c->spacing_mm, 3);
             js_out_int(o, "channels", c->channels);
-            if (isfinite(c->min) && isfinite(c->max) && isfinite(c->mean)) { /* else all NaN */
+            if (isfinite(c->mean)) { /* else no voxel is a number */
                 js_out_real(o, "min", c->min);
                 js_out_real(o, "max", c->max);
                 js_out_real(o, "mean", c->mean);

@@ -28,7 +28,7 @@ static void to_json(struct js_out *o, const char *path, const struct volume *v,
     js_out_real(o, "min", s->min);
     js_out_real(o, "max", s->max);
     js_out_real(o, "mean", s->mean);
-    js_out_int(o, "nan", s->n_nan);
+    js_out_int(o, "nan", s->n_odd);
     js_out_close(o, '}');
 }
 
@@ -46,8 +46,8 @@ static void print_plain(const char *path, const struct volume *v, const struct v
         printf("  %s %10.4g %10.4g %10.4g %10.4g\n", row ? "      " : "affine", g->affine[row][0],
                g->affine[row][1], g->affine[row][2], g->affine[row][3]);
     printf("  values %g to %g, mean %g", s->min, s->max, s->mean);
-    if (s->n_nan)
-        printf(", %lld NaN", (long long)s->n_nan);
+    if (s->n_odd)
+        printf(", %lld NaN or infinite", (long long)s->n_odd);
     printf("\n");
 }
 

@@ -188,17 +188,18 @@ struct lanes {
     double min[LANES], max[LANES], sum[LANES], n[LANES];
 };
 
-/* n is a multiple of LANES. NaN compares false: it is never the least, the most, or counted. */
+/* n is a multiple of LANES. Only what is finite gives 0 when taken from itself. */
 static void measure_block(struct lanes *l, const double *x, int64_t n)
 {
     struct lanes m = *l;
     for (int64_t i = 0; i < n; i += LANES)
         for (int k = 0; k < LANES; k++) {
-            double value = x[i + k], good = value == value ? 1.0 : 0.0;
-            m.min[k] = value < m.min[k] ? value : m.min[k];
-            m.max[k] = value > m.max[k] ? value : m.max[k];
-            m.sum[k] += value == value ? value : 0.0;
-            m.n[k] += good;
+            int good = x[i + k] - x[i + k] == 0.0;
+            double low = good ? x[i + k] : INFINITY, high = good ? x[i + k] : -INFINITY;
+            m.min[k] = low < m.min[k] ? low : m.min[k];
+            m.max[k] = high > m.max[k] ? high : m.max[k];
+            m.sum[k] += good ? x[i + k] : 0.0;
+            m.n[k] += good ? 1.0 : 0.0;
         }
     *l = m;
 }
@@ -224,7 +225,7 @@ void volume_measure(struct volume_stats *out, const struct volume *v)
         sum += l.sum[k];
         n_good += l.n[k];
     }
-    out->n_nan = n - (int64_t)n_good;
+    out->n_odd = n - (int64_t)n_good;
     if (n_good > 0.0)
         out->mean = sum / n_good;
     else

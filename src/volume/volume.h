@@ -99,10 +99,10 @@ int volume_floats(float **out, const struct volume *v, int64_t channel, enum nan
  * in 0..65535 [L04]. *highest (may be NULL) is the largest class found. */
 int volume_labels(label_t **out, label_t *highest, const struct volume *v, struct error *e);
 
-/* Statistics over all channels after scaling; NaN voxels are left out and counted. */
+/* Statistics over all channels after scaling; voxels that are NaN or infinite are left out and counted. */
 struct volume_stats {
-    double min, max, mean;
-    int64_t n_nan;
+    double min, max, mean; /* NaN if nothing is left */
+    int64_t n_odd;
 };
 void volume_measure(struct volume_stats *out, const struct volume *v);
 
