@@ -113,8 +113,8 @@ static int check_folder(const struct set *s, struct error *e)
     io_listing_free(&l);
     if (n == 0)
         return 0;
-    fail(e, ERR_CONFIG, "O03", "holds %d entr%s that prepare did not make; choose another folder",
-         n, n == 1 ? "y" : "ies");
+    fail(e, ERR_CONFIG, "O03", "holds %d entr%s but no prepared.json, by which falx knows its own; empty "
+         "it or choose another folder", n, n == 1 ? "y" : "ies");
     return fail_in(e, folder);
 }
 
