@@ -44,6 +44,9 @@ expect 9 '[K05]' "$falx" train set -o run --filters 2 --patch 16 --steps 5 --qui
 expect 9 'seed' "$falx" train set -o run $tiny --seed 3 --resume
 "$falx" phantom others --cases 7 --labeled 2 --test 0 --size 32 --seed 9 --quiet
 expect 9 'not those the run was begun with [K05]' "$falx" train others -o run $tiny --resume
+mv set/labels/phantom_0002.nii.gz label
+expect 9 'scans or labels were changed, added or taken away' "$falx" train set -o run $tiny --resume
+mv label set/labels/phantom_0002.nii.gz
 expect 2 '--override: "stepz", allowed settings' "$falx" train set -o run $tiny --resume --override lr,stepz
 cp -r run other
 expect 0 'done other' "$falx" train set -o other $tiny --resume --weight-decay 0.01 --override weight-decay

@@ -222,6 +222,9 @@ int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now,
         was = was ? was : facts_before(key);
         if ((was && strcmp(was, now->fact[i].value) == 0) || is_listed(override, key))
             continue;
+        if (strcmp(key, "data") == 0) /* hashes would say nothing */
+            return fail(e, ERR_BUSY, "K05", "scans or labels were changed, added or taken away since the "
+                        "checkpoint was made; --override data goes on with those of now");
         return fail(e, ERR_BUSY, "K05",
                     "the checkpoint was made with %s = %.72s, this run has %.72s", key,
                     was ? was : "(none)", now->fact[i].value);
