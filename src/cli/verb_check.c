@@ -67,7 +67,7 @@ static void print_ranges(const char *title, const struct range r[3])
 
 static void print_classes(const struct dataset *d, const struct check_result *r)
 {
-    enum { EMPTY_ROWS = 3 }; /* classes without a voxel that are shown: an error names them all */
+    enum { EMPTY_ROWS = 3 }; /* classes without a voxel that are shown: a warning names them all */
     char shown[64];
     int empty = 0;
     printf("%-12s%-24s%16s%10s\n", "class", "name", "voxels", "cases");

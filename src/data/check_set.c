@@ -101,27 +101,24 @@ static void class_text(char *out, size_t bytes, const struct check_job *j, int c
     snprintf(out, bytes, name ? "%d (%.60s)" : "%d", class, name);
 }
 
-/* Tells the run of missing classes that starts with `first`, in one line; answers its last. Few labels seldom
- * hold all organs that a json declares, and training goes on without them; numbers that nobody declared leave
- * no gaps. */
+/* Tells the run of missing classes that starts with `first`, in one line; answers its last. Training goes on
+ * without them: a rare class need not be among few labels. */
 static int tell_missing(struct check_job *j, int first)
 {
     char from[100], to[100];
-    int last = first, declared = j->d->class_names != NULL;
-    enum report_kind kind = declared ? REPORT_WARNING : REPORT_PROBLEM;
-    const char *then = declared ? " and cannot be learnt" : "; --label-map can close the gap";
+    int last = first;
     while (last + 1 < j->out->n_classes && j->out->voxels[last + 1] == 0)
         last++;
     class_text(from, sizeof from, j, first);
     class_text(to, sizeof to, j, last);
     if (first == last)
-        report_line(j->o->report, kind, j->d->root, "L07", "class %s has no voxel in any label%s", from,
-                    then);
+        report_line(j->o->report, REPORT_WARNING, j->d->root, "L07",
+                    "class %s has no voxel in any label and cannot be learnt; --label-map can close the gap",
+                    from);
     else
-        report_line(j->o->report, kind, j->d->root, "L07",
-                    "classes %s to %s have no voxel in any label%s", from, to, then);
-    if (!declared)
-        problem(j);
+        report_line(j->o->report, REPORT_WARNING, j->d->root, "L07",
+                    "classes %s to %s have no voxel in any label and cannot be learnt; --label-map can close "
+                    "the gap", from, to);
     return last;
 }
 
@@ -129,11 +126,17 @@ static void check_classes(struct check_job *j)
 {
     const struct check_result *r = j->out;
     int labeled = dataset_count(j->d, SPLIT_TRAIN, 1), in_test = dataset_count(j->d, SPLIT_TEST, 1);
-    if (r->n_classes == 1) {
+    int seen = 0; /* classes with an example, for training if there is any */
+    if (r->n_classes == 0 || labeled + in_test == 0)
+        return;
+    for (int k = 1; k < r->n_classes; k++)
+        seen += labeled ? r->cases_with[k] > 0 : r->voxels[k] > 0;
+    if (seen == 0) {
         report_line(j->o->report, REPORT_PROBLEM, j->d->root, "L07", "no label has any foreground");
         problem(j);
+        return;
     }
-    for (int k = 1; k < r->n_classes && labeled + in_test > 0; k++) {
+    for (int k = 1; k < r->n_classes; k++) {
         if (r->voxels[k] == 0) {
             k = tell_missing(j, k);
         } else if (r->cases_with[k] == 0 && labeled > 0) {
