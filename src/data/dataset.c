@@ -94,11 +94,11 @@ void label_map_apply(label_t *labels, int64_t n, int (*map)[2], int n_map)
 
 static int recognise(struct opening *w, struct error *e)
 {
-    static const layout_open recognisers[] = {layout_open_json,     layout_open_datalist,
-                                              layout_open_plain,    layout_open_pancreas,
-                                              layout_open_la,       layout_open_h5};
-    int result = w->json ? 0 : layout_open_prepared(w, e);
-    for (int i = 0; result == 0 && i < (w->json ? 1 : 6); i++)
+    static const layout_open recognisers[] = {layout_open_prepared, layout_open_json, layout_open_datalist,
+                                              layout_open_plain,    layout_open_pancreas, layout_open_la,
+                                              layout_open_h5};
+    int result = w->json ? layout_open_json(w, e) : 0;
+    for (size_t i = 0; !w->json && result == 0 && i < sizeof recognisers / sizeof *recognisers; i++)
         result = recognisers[i](w, e);
     if (result)
         return result < 0 ? -1 : 0;
@@ -216,16 +216,6 @@ out:
     return result;
 }
 
-/* What lies beside scans and is none. */
-static int is_note(const char *name)
-{
-    static const char *const endings[] = {".json", ".list", ".txt", ".csv", ".md"};
-    int found = name[0] == '.';
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        found |= text_ends_with_nocase(name, endings[i]);
-    return found;
-}
-
 /* Files of a folder that may hold images, and how many of them are of a format with a name of its own. */
 static int count_files(int *files, int *named, const char *folder, struct error *e)
 {
@@ -235,7 +225,7 @@ static int count_files(int *files, int *named, const char *folder, struct error 
         return -1;
     for (int i = 0; i < l.n; i++) {
         const char *name = l.entry[i].name;
-        if (l.entry[i].is_folder || is_note(name))
+        if (l.entry[i].is_folder || name[0] == '.' || name_is_other(name))
             continue;
         ++*files;
         *named += stem_length(name) < strlen(name) && !text_ends_with_nocase(name, ".dcm");

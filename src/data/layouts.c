@@ -203,6 +203,14 @@ size_t stem_length(const char *name)
     return n;
 }
 
+int name_is_other(const char *name)
+{
+    for (size_t i = 0; i < sizeof other_endings / sizeof *other_endings; i++)
+        if (text_ends_with_nocase(name, other_endings[i]))
+            return 1;
+    return 0;
+}
+
 static int by_entry(const void *name, const void *entry)
 {
     return strcmp(name, ((const struct io_entry *)entry)->name);
@@ -233,10 +241,7 @@ static int is_volume(const struct io_listing *l, const struct io_entry *entry, c
         return !entry->is_folder && text_ends_with(name, ending) && strlen(name) > strlen(ending);
     if (entry->is_folder)
         return 1;
-    for (size_t i = 0; i < sizeof other_endings / sizeof *other_endings; i++)
-        if (text_ends_with_nocase(name, other_endings[i]))
-            return 0;
-    return !is_data_of_pair(l, name);
+    return !name_is_other(name) && !is_data_of_pair(l, name);
 }
 
 static int by_stem(const void *a, const void *b)

@@ -71,6 +71,9 @@ int name_leads_out(const char *name); /* 1 if it is absolute or has a ".." */
 int opening_has_folder(struct opening *w, const char *name);
 int opening_has_file(struct opening *w, const char *name);
 
+/* 1 if the name alone tells that it is no scan: text, a picture, voxels whose header is another file. */
+int name_is_other(const char *name);
+
 struct scan_file {
     char *stem;   /* name without format ending: "a" of a.nii.gz */
     char *path;
