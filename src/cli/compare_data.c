@@ -13,13 +13,6 @@
 #include "cli/compare_int.h"
 #include "cli/train_data.h"
 
-static struct dataset_options data_options(const struct config *c)
-{
-    return (struct dataset_options){.follow = c->follow, .label_map = c->label_map,
-                                    .seed = (uint64_t)c->set.seed,
-                                    .geometry_tolerance_mm = c->geometry_tolerance_mm};
-}
-
 /* ---- held-out cases -------------------------------------------------------------------------------- */
 
 /* Cases named in a file; each must have a label. */
@@ -72,9 +65,8 @@ static int share_a_scan(int *which, const struct dataset *a, const struct datase
 /* Another data set: all of its cases that have a label. */
 static int open_test_set(struct plan *p, struct error *e)
 {
-    struct dataset_options o = data_options(p->c);
+    struct dataset_options o = config_dataset(p->c);
     int n = 0;
-    o.report = console_report(p->c);
     if (dataset_open(&p->held, p->c->held_out, &o, e) < 0)
         return -1;
     char *keep = mem_alloc(e, (size_t)p->held.n_cases, 1);
@@ -110,12 +102,11 @@ static int drop_marked(struct plan *p, char *mark, struct error *e)
 
 int plan_open_data(struct plan *p, struct error *e)
 {
-    struct dataset_options o = data_options(p->c);
+    struct dataset_options o = config_dataset(p->c);
     const char *test = p->c->held_out;
     int64_t number;
     int elsewhere = test && parse_int(&number, test) < 0 &&
                     (io_is_folder(test) || text_ends_with(test, ".json"));
-    o.report = console_report(p->c);
     if (dataset_open(&p->all, p->c->args[0], &o, e) < 0)
         return -1;
     char *mark = mem_alloc(e, (size_t)p->all.n_cases, 1);
@@ -254,7 +245,7 @@ int plan_view_words(char *words[4], int *n, const struct plan *p, const struct p
 int plan_view_ready(const struct plan *p, const struct plan_view *v, const struct config *train, int again,
                     struct pool *pool, struct error *e)
 {
-    struct dataset_options o = data_options(p->c);
+    struct dataset_options o = config_dataset(p->c);
     struct dataset d = {0};
     struct recipe recipe;
     struct config shared = *train;
@@ -270,6 +261,7 @@ int plan_view_ready(const struct plan *p, const struct plan_view *v, const struc
     shared.set.seed = p->c->set.seed; /* not that of whichever run comes first */
     o.labeled = v->labeled;
     o.leave_out = v->left_out;
+    o.report = NULL; /* all was told when the plan was made */
     result = dataset_open(&d, p->c->args[0], &o, e);
     if (result == 0)
         result = train_prepare(&recipe, &shared, &d, train_recipe(train, &d), folder, pool, e);

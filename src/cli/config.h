@@ -11,8 +11,8 @@
 #include "base/base.h"
 #include "base/json_write.h"
 #include "base/version.h"
+#include "data/dataset.h"
 #include "train/settings.h"
-#include "volume/volume.h"
 
 enum verb {
     VERB_INFO, VERB_CHECK, VERB_CONVERT, VERB_PHANTOM, VERB_PREPARE, VERB_TRAIN, VERB_PREDICT,
@@ -148,8 +148,9 @@ int stop_requested(void);        /* 1: stop at the next good moment with ERR_STO
 /* --part I/N as two numbers, 1 <= I <= N; NULL is 1/1. */
 int part_parse(int64_t *i, int64_t *n, const char *part, struct error *e);
 
-/* How this configuration wants volumes read; warnings go to the console. */
+/* How this configuration wants volumes read, and data sets opened; warnings go to the console. */
 struct volume_request config_request(const struct config *c);
+struct dataset_options config_dataset(const struct config *c);
 /* Keeps volume number `which` of a 4D file, of its header if there are no voxels; -1: it has fewer [N31]. */
 int keep_volume(struct volume *v, int64_t which, struct error *e);
 

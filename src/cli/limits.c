@@ -1,5 +1,5 @@
 /* limits.c - the bounds that input is held to, as `--limits` and `doctor` show them, and how options say that
- * volumes are read.
+ * volumes and data sets are read.
  *
  * The two limits of a volume can be moved by options; the others are fixed where the input is
  * parsed and only told here.
@@ -47,6 +47,19 @@ struct volume_request config_request(const struct config *c)
         .strict = c->strict,
         .allow_gaps = c->allow_gaps,
         .limits = {(uint64_t)c->limit_voxels, (uint64_t)c->limit_bytes},
+        .report = console_report(c),
+    };
+}
+
+struct dataset_options config_dataset(const struct config *c)
+{
+    return (struct dataset_options){
+        .follow = c->follow,
+        .labeled = c->labeled,
+        .leave_out = c->leave_out,
+        .label_map = c->label_map,
+        .seed = (uint64_t)c->set.seed,
+        .geometry_tolerance_mm = c->geometry_tolerance_mm,
         .report = console_report(c),
     };
 }

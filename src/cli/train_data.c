@@ -148,11 +148,7 @@ static int check_val(const struct dataset *d, const struct config *c, struct err
 static int open_prepared(struct dataset *out, struct recipe *recipe, const struct config *c,
                          struct pool *pool, struct error *e)
 {
-    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
-                                .leave_out = c->leave_out,
-                                .seed = (uint64_t)c->set.seed,
-                                .geometry_tolerance_mm = c->geometry_tolerance_mm,
-                                .report = console_report(c)};
+    struct dataset_options o = config_dataset(c);
     if (c->cache && io_is_same(c->cache, c->output)) { /* locked by ourselves: waiting would have no end */
         fail(e, ERR_CONFIG, "O03", "this is the folder of the run itself, expected another");
         return fail_in(e, "--cache");

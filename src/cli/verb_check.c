@@ -199,17 +199,13 @@ static int print_as_json(const struct dataset *d, const struct check_result *r,
 /* Opens, checks and prints; the exit code. */
 static int check_and_print(const struct config *c, struct told *told, struct pool *pool)
 {
-    struct dataset_options opening = {.follow = c->follow, .checking = 1,
-                                      .labeled = c->labeled,
-                                      .leave_out = c->leave_out,
-                                      .label_map = c->label_map,
-                                      .seed = (uint64_t)c->set.seed,
-                                      .geometry_tolerance_mm = c->geometry_tolerance_mm,
-                                      .report = &told->report};
+    struct dataset_options opening = config_dataset(c);
     struct dataset d;
     struct check_result r;
     struct summary s;
     struct error e = {0};
+    opening.checking = 1;
+    opening.report = &told->report;
     if (dataset_open(&d, c->args[0], &opening, &e) < 0)
         return complain(&e);
     int opened_badly = told->report.n_problems > 0;

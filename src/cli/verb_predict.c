@@ -333,8 +333,7 @@ int verb_predict(struct config *c)
     struct open_run p = {0};
     struct dataset d = {0};
     struct scores s = {0};
-    struct dataset_options o = {.follow = c->follow, .geometry_tolerance_mm = c->geometry_tolerance_mm,
-                                .report = console_report(c)};
+    struct dataset_options o = config_dataset(c);
     int made = 0, n_done = 0;
     size_t missing = io_missing(c->output);
     int result = predicting_open(&p, c, c->uncertainty, &e);

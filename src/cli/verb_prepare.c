@@ -58,11 +58,7 @@ int verb_prepare(struct config *c)
     struct error e = {.code = ERR_NONE};
     struct dataset d = {0};
     struct pool *pool = NULL;
-    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled,
-                                .leave_out = c->leave_out, .label_map = c->label_map,
-                                .seed = (uint64_t)c->set.seed,
-                                .geometry_tolerance_mm = c->geometry_tolerance_mm,
-                                .report = console_report(c)};
+    struct dataset_options o = config_dataset(c);
     int code;
     if (pool_new(&pool, (int)c->threads, &e) < 0 || dataset_open(&d, c->args[0], &o, &e) < 0 ||
         check_place(c, &d, &e) < 0)

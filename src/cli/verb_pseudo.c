@@ -245,10 +245,7 @@ int verb_pseudo(struct config *c)
     struct error e = {.code = ERR_NONE};
     struct open_run p = {0};
     struct dataset d = {0};
-    struct dataset_options o = {.follow = c->follow, .labeled = c->labeled, .label_map = c->label_map,
-                                .leave_out = c->leave_out,
-                                .seed = 1337, .geometry_tolerance_mm = c->geometry_tolerance_mm,
-                                .report = console_report(c)};
+    struct dataset_options o = config_dataset(c);
     int result = predicting_open(&p, c, 1, &e);
     if (result == 0)
         result = dataset_open(&d, c->args[1], &o, &e);
