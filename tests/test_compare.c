@@ -134,6 +134,12 @@ static void names_do_not_escape(void **state)
     assert_null(strstr(text, "<script"));
     mem_free(text);
     scene_done(&s);
+    make_scene(&s, "=1+2"); /* a formula to a spreadsheet */
+    assert_ok(compare_summarise(&s.c, &e), e);
+    assert_ok(compare_write_tables(&s.c, ".", &e), e);
+    holds("results.csv", "\nmethods,\"'=1+2\",16,0");
+    holds("cases.csv", "\nmethods,\"'=1+2\",16,");
+    scene_done(&s);
 }
 
 static void missing_and_failed(void **state)

@@ -4,12 +4,11 @@
  * definition and the unit, because "95HD" alone means three different numbers in the literature.
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "cli/eval.h"
+#include "report/html.h"
 
 static const char *protocol_name(const struct metric_options *o)
 {
@@ -104,96 +103,58 @@ int eval_print_json(const struct case_score *cases, int n_cases, const struct me
 
 /* ---- CSV ----------------------------------------------------------------------------------- */
 
-struct csv {
-    struct io_file *file;
-    struct error *e;
-    int failed;
-};
-
-static void PRINTF(2, 3) put(struct csv *c, const char *fmt, ...)
+static void csv_header(struct html *h, const struct metric_options *o)
 {
-    char text[1200];
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (!c->failed && io_append(c->file, text, (size_t)n, c->e) < 0)
-        c->failed = 1;
-}
-
-/* Quoted if it needs to be. A leading =, +, - or @ would be a formula to a spreadsheet. */
-static void csv_name(struct csv *c, const char *name)
-{
-    char shown[1024];
-    text_escape(shown, sizeof shown, name);
-    int formula = shown[0] && strchr("=+-@", shown[0]), quote = formula || strpbrk(shown, ",\"");
-    put(c, "%s%s", quote ? "\"" : "", formula ? "'" : "");
-    for (const char *at = shown; *at;) {
-        size_t plain = strcspn(at, "\"");
-        put(c, "%.*s%s", (int)plain, at, at[plain] ? "\"\"" : "");
-        at += plain + (at[plain] != 0);
-    }
-    put(c, "%s", quote ? "\"" : "");
-}
-
-static void csv_header(struct csv *c, const struct metric_options *o)
-{
-    put(c, "case,class,voxels_truth,voxels_prediction");
+    html_add(h, "case,class,voxels_truth,voxels_prediction");
     for (int m = 0; m < METRIC_COUNT; m++) {
         const char *name = m == METRIC_HD95 ? "hd95_pooled" : metric_name((enum metric)m);
         int distance = metric_is_distance((enum metric)m);
         if (m == METRIC_NSD)
-            put(c, ",nsd_at_%g%s", o->nsd_tolerance, unit_name(o));
+            html_add(h, ",nsd_at_%g%s", o->nsd_tolerance, unit_name(o));
         else
-            put(c, ",%s%s%s", name, distance ? "_" : "", distance ? unit_name(o) : "");
+            html_add(h, ",%s%s%s", name, distance ? "_" : "", distance ? unit_name(o) : "");
     }
-    put(c, "\n");
+    html_add(h, "\n");
 }
 
-static void csv_values(struct csv *c, const double value[METRIC_COUNT])
+static void csv_values(struct html *h, const double value[METRIC_COUNT])
 {
     for (int m = 0; m < METRIC_COUNT; m++)
         if (isfinite(value[m]))
-            put(c, ",%.10g", value[m]);
+            html_add(h, ",%.10g", value[m]);
         else
-            put(c, ",");
-    put(c, "\n");
+            html_add(h, ",");
+    html_add(h, "\n");
 }
 
-static void csv_summary(struct csv *c, const struct case_score *cases, int n_cases, int k)
+static void csv_summary(struct html *h, const struct case_score *cases, int n_cases, int k)
 {
     struct metric_summary s;
     char class[16] = "all";
     metrics_summarise(&s, cases, n_cases, k);
     if (k >= 0)
         snprintf(class, sizeof class, "%d", cases[0].classes[k].class);
-    put(c, "mean,%s,,", class);
-    csv_values(c, s.mean);
-    put(c, "sd,%s,,", class);
-    csv_values(c, s.sd);
+    html_add(h, "mean,%s,,", class);
+    csv_values(h, s.mean);
+    html_add(h, "sd,%s,,", class);
+    csv_values(h, s.sd);
 }
 
 int eval_write_csv(const char *path, const struct case_score *cases, int n_cases,
                    const struct metric_options *o, struct error *e)
 {
-    struct csv c = {NULL, e, 0};
-    if (io_create(&c.file, path, 0666, e) < 0)
-        return -1;
-    csv_header(&c, o);
+    struct html h = {0};
+    csv_header(&h, o);
     for (int i = 0; i < n_cases; i++)
         for (int k = 0; k < cases[i].n_classes; k++) {
             const struct class_score *s = &cases[i].classes[k];
-            csv_name(&c, cases[i].name);
-            put(&c, ",%d,%lld,%lld", s->class, (long long)s->n_truth, (long long)s->n_prediction);
-            csv_values(&c, s->value);
+            html_csv(&h, cases[i].name);
+            html_add(&h, ",%d,%lld,%lld", s->class, (long long)s->n_truth, (long long)s->n_prediction);
+            csv_values(&h, s->value);
         }
     for (int k = -1; k < cases[0].n_classes; k++)
-        csv_summary(&c, cases, n_cases, k);
-    if (c.failed) {
-        io_abandon(c.file);
-        return -1;
-    }
-    return io_commit(c.file, e);
+        csv_summary(&h, cases, n_cases, k);
+    return html_write(&h, path, e);
 }
 
 /* ---- table --------------------------------------------------------------------------------- */

@@ -186,16 +186,6 @@ int compare_cost_grid(struct grid *out, const struct comparison *c, struct error
 
 /* ---- CSV ------------------------------------------------------------------------------------------- */
 
-/* In quotes where a reader would else be misled. */
-static void csv_text(struct html *h, const char *text)
-{
-    int odd = text[strcspn(text, ",\"\r\n")] != '\0';
-    html_add(h, odd ? "\"" : "");
-    for (; *text; text++)
-        html_add(h, *text == '"' ? "\"%c" : "%c", *text);
-    html_add(h, odd ? "\"" : "");
-}
-
 static void csv_real(struct html *h, double v)
 {
     html_add(h, isfinite(v) ? ",%.10g" : ",", v);
@@ -204,9 +194,9 @@ static void csv_real(struct html *h, double v)
 /* What every row begins with: table,method,labeled */
 static void csv_line(struct html *h, const struct compare_table *t, const struct compare_line *l)
 {
-    csv_text(h, t->name);
+    html_csv(h, t->name);
     html_add(h, ",");
-    csv_text(h, l->title);
+    html_csv(h, l->title);
     html_add(h, ",%lld", (long long)l->labeled);
 }
 
@@ -266,9 +256,9 @@ static void csv_cases(struct html *h, const struct comparison *c)
                 for (int k = 0; r && !r->error && k < r->scores.n_cases; k++) {
                     csv_line(h, &c->tables[t], l);
                     html_add(h, ",");
-                    csv_text(h, r->name);
+                    html_csv(h, r->name);
                     html_add(h, ",");
-                    csv_text(h, r->scores.names[k]);
+                    html_csv(h, r->scores.names[k]);
                     for (int m = 0; m < REPORT_METRICS; m++)
                         csv_real(h, r->value[k][m]);
                     csv_real(h, r->ambiguity ? r->ambiguity[k] : NAN);

@@ -70,16 +70,19 @@ static const char *entity(char c)
     }
 }
 
-void html_text(struct html *h, const char *text)
+/* The text with control bytes as \xNN (mem_free); NULL if memory is short. */
+static char *escaped(struct html *h, const char *text)
 {
     size_t bytes = 4 * strlen(text) + 1; /* a byte becomes \xNN at most */
     char *clean = mem_alloc(&h->why, bytes, 1);
-    if (!clean) {
-        h->failed = 1;
-        return;
-    }
-    text_escape(clean, bytes, text);
-    for (const char *at = clean; *at;) {
+    h->failed |= !clean;
+    return clean ? text_escape(clean, bytes, text) : NULL;
+}
+
+void html_text(struct html *h, const char *text)
+{
+    char *clean = escaped(h, text);
+    for (const char *at = clean; clean && *at;) {
         size_t plain = strcspn(at, "&<>\"'");
         put(h, at, plain);
         at += plain;
@@ -88,6 +91,19 @@ void html_text(struct html *h, const char *text)
             put(h, name, strlen(name));
         }
     }
+    mem_free(clean);
+}
+
+void html_csv(struct html *h, const char *text)
+{
+    char *clean = escaped(h, text);
+    if (!clean)
+        return;
+    int formula = *clean && strchr("=+-@", *clean), quote = formula || strpbrk(clean, ",\"");
+    html_add(h, "%s%s", quote ? "\"" : "", formula ? "'" : "");
+    for (const char *at = clean; *at; at++)
+        html_add(h, *at == '"' ? "\"%c" : "%c", *at);
+    html_add(h, "%s", quote ? "\"" : "");
     mem_free(clean);
 }
 
