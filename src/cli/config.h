@@ -144,6 +144,7 @@ const char *preset_text(const char *name);
 void stop_watch(enum verb verb); /* before any other thread is started */
 void stop_polling(int on);       /* 1: from here on a signal is only noted */
 int stop_requested(void);        /* 1: stop at the next good moment with ERR_STOPPED */
+int stop_asked(void *unused);    /* the same as a callback */
 
 /* --part I/N as two numbers, 1 <= I <= N; NULL is 1/1. */
 int part_parse(int64_t *i, int64_t *n, const char *part, struct error *e);

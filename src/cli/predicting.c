@@ -3,12 +3,6 @@
 #include "cli/predicting.h"
 #include "net/selftest.h"
 
-static int asks_stop(void *arg)
-{
-    (void)arg;
-    return stop_requested();
-}
-
 int predicting_open(struct open_run *out, const struct config *c, int uncertainty, struct error *e)
 {
     const char *folder = c->args[0];
@@ -18,7 +12,7 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
         .how = {.stride = {(int)c->stride[0], (int)c->stride[1], (int)c->stride[2]},
                 .weight = (enum window_weight)c->window, .uncertainty = uncertainty,
                 .samples = (int)c->samples, .seed = (uint64_t)c->set.seed, .probabilities = c->prob,
-                .stop = asks_stop}};
+                .stop = stop_asked}};
     if (c->resume && c->force)
         return fail(e, ERR_CONFIG, "C01", "--resume keeps what is there, --force replaces it: not both");
     if (open_run(out, folder, &wanted, e) < 0)

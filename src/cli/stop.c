@@ -21,6 +21,12 @@ int stop_requested(void)
     return atomic_load(&requested);
 }
 
+int stop_asked(void *unused)
+{
+    (void)unused;
+    return stop_requested();
+}
+
 void stop_polling(int on)
 {
     atomic_store(&polling, on);

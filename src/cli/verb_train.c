@@ -8,13 +8,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/io.h"
 #include "base/json.h"
-#include "cli/bench.h"
+#include "cli/train_budget.h"
 #include "cli/train_data.h"
 #include "net/selftest.h"
 #include "runs/runs.h"
@@ -172,12 +171,6 @@ static void tell_saving(void *arg)
         store_failed(t);
 }
 
-static int asks_stop(void *arg)
-{
-    (void)arg;
-    return stop_requested();
-}
-
 /* ---- run folder ------------------------------------------------------------------------------ */
 
 static int write_run_json(const struct config *c, const struct train_data *d, const struct device *dev,
@@ -270,111 +263,6 @@ static void leave_folder(int lock, const char *folder, size_t missing)
     io_unlock_folder(lock);
 }
 
-/* ---- budget ----------------------------------------------------------------------------------- */
-
-/* "90s", "40m", "2h", "1.5h" in seconds. */
-static int parse_budget(double *out, const char *text, struct error *e)
-{
-    char number[32];
-    size_t n = strlen(text);
-    char last = n ? text[n - 1] : '\0';
-    double unit = last == 's' ? 1 : last == 'm' ? 60 : last == 'h' ? 3600 : 0;
-    snprintf(number, sizeof number, "%.*s", (int)(n && n < 30 ? n - 1 : 0), text);
-    if (unit == 0 || parse_real(out, number) < 0 || *out <= 0 || *out * unit > 1e7) {
-        fail(e, ERR_CONFIG, "C02", "\"%.40s\", allowed a time such as 90s, 40m or 2h", text);
-        return fail_in(e, "--budget");
-    }
-    *out *= unit;
-    return 0;
-}
-
-/* How long the steps of each phase take: the median of the last ones, since the first are cold and a busy
- * machine lengthens some. */
-enum { MEASURE_PHASES = 4, MEASURE_TIMES = 64 };
-struct measure {
-    struct measured_phase {
-        const char *name;
-        double times[MEASURE_TIMES]; /* a ring */
-        int64_t steps;
-        int n;
-    } phase[MEASURE_PHASES];
-    int n;
-    double last;
-};
-
-static void measure_step(void *arg, const struct train_step *s)
-{
-    struct measure *m = arg;
-    if (m->n == 0 || m->phase[m->n - 1].name != s->phase) {
-        if (m->n == MEASURE_PHASES)
-            return;
-        m->phase[m->n++].name = s->phase;
-    }
-    struct measured_phase *p = &m->phase[m->n - 1];
-    p->steps = s->steps;
-    p->times[p->n++ % MEASURE_TIMES] = s->seconds - m->last;
-    m->last = s->seconds;
-}
-
-/* Seconds of all phases. */
-static double measured_seconds(struct measure *m)
-{
-    double sum = 0.0;
-    for (int i = 0; i < m->n; i++) {
-        struct measured_phase *p = &m->phase[i];
-        int n = p->n < MEASURE_TIMES ? p->n : MEASURE_TIMES;
-        sum += bench_middle(p->times, n) * (double)p->steps;
-    }
-    return sum;
-}
-
-/* Trains `steps` in a folder that is removed; *cost: seconds of one of --steps, its share of every phase. */
-static int measure_cost(double *cost, const struct config *c, const struct train_options *o, int64_t steps,
-                        struct error *e)
-{
-    struct measure m = {.n = 0};
-    struct settings s = c->set;
-    struct train_options trial = *o;
-    struct train_result r;
-    char *folder = path_join(e, c->output, "measuring");
-    if (!folder)
-        return -1;
-    s.steps = steps;
-    trial.settings = &s;
-    trial.run = folder;
-    trial.lock = 0;
-    trial.val = NULL;
-    trial.resume = 0;
-    trial.report = NULL;
-    trial.listen = (struct train_listener){.arg = &m, .step = measure_step, .stop = asks_stop};
-    int result = io_make_folders(folder, e) < 0 ? -1 : train_run(&r, &trial, e);
-    if (result < 0 && e->code == ERR_STOPPED)
-        fail(e, ERR_STOPPED, "P11", "stopped while steps were timed for --budget; the same command begins "
-             "anew");
-    io_remove_tree(folder);
-    mem_free(folder);
-    *cost = measured_seconds(&m) / (double)steps;
-    return result;
-}
-
-/* Sets the steps so that all phases together take about as long as wished: a few steps say how many make a
- * twentieth of the time, and these how many fill it. */
-static int measure_budget(struct config *c, const struct train_options *o, double seconds, struct error *e)
-{
-    enum { FIRST = 4, MOST = 400 };
-    double begun = clock_seconds(), cost, some;
-    if (measure_cost(&cost, c, o, FIRST, e) < 0)
-        return -1;
-    some = cost > 0 ? seconds / 20 / cost : 0;
-    if (some > FIRST && measure_cost(&cost, c, o, some < MOST ? (int64_t)some : MOST, e) < 0)
-        return -1;
-    seconds = 0.95 * seconds - (clock_seconds() - begun); /* 5 % for loading, saving, the rest */
-    c->set.steps = cost > 0 && seconds > cost ? (int64_t)(seconds / cost) : 1;
-    report_line(console_report(c), REPORT_NOTE, NULL, NULL, "%.0f ms a step, %lld steps in the budget",
-                1000.0 * cost, (long long)c->set.steps);
-    return 0;
-}
-
 /* ---- the verb ----------------------------------------------------------------------------------- */
 
 /* A damaged store is put aside and a new one begun: the run matters more than its numbers. */
@@ -399,7 +287,8 @@ static int open_records(struct telling *t, const struct config *c, struct error 
         if (result == 0 && !c->resume) /* numbers of a run that lost its run.json */
             result = runs_forget_after(t->runs, 0, 0, e);
         /* O_NONBLOCK: a FIFO without a reader is refused, not waited for */
-        t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+        if (result == 0)
+            t->log = io->open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
         if (t->log < 0 && result == 0) {
             fail_errno(e, errno, "cannot open");
             result = fail_in(e, log);
@@ -460,8 +349,8 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
         .override = c->override, .data_hash = d->hash, .version = FALX_VERSION,
         .sampler_threads = train_sampler_threads(dev), .report = console_report(c),
         .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
-                    .validated = tell_validation, .saving = tell_saving, .stop = asks_stop}};
-    if (budget > 0 && !c->resume && measure_budget(c, &o, budget, e) < 0)
+                    .validated = tell_validation, .saving = tell_saving, .stop = stop_asked}};
+    if (budget > 0 && !c->resume && budget_measure(c, &o, budget, e) < 0)
         return -1;
     if (!c->resume && write_run_json(c, d, dev, e) < 0)
         return -1;
@@ -500,7 +389,7 @@ int verb_train(struct config *c)
     double budget = 0.0;
     size_t missing = io_missing(c->output), planned = 0;
     int lock = -1, result = -1;
-    if ((!c->budget || parse_budget(&budget, c->budget, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
+    if ((!c->budget || budget_parse(&budget, c->budget, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
         (!c->selftest || selftest_run(NULL, dev, &e) == 0) && claim_folder(&lock, c, &e) == 0 &&
         train_data_load(&data, c, dev->pool, &e) == 0 && check_memory(&planned, c, &data, dev, &e) == 0) {
         stop_polling(1);
