@@ -32,7 +32,8 @@ void geometry_axes(int axis[3], int sign[3], const struct geometry *g)
         double score = 0.0;
         for (int a = 0; a < 3; a++) {
             double length = g->spacing_mm[a] > 0.0 ? g->spacing_mm[a] : 1.0;
-            score += fabs(g->affine[order[p][a]][a]) / length;
+            double share = fabs(g->affine[order[p][a]][a]) / length;
+            score += isnan(share) ? 1.0 : share; /* of a step without a length its direction is left */
         }
         if (score > best + 1e-9) { /* ties keep the first: axes as they are */
             best = score;

@@ -231,6 +231,11 @@ static int write_segments(const struct volume *v, const char *path, struct error
 
 int nrrd_write(const struct volume *v, const char *path, struct error *e)
 {
+    double inverse[3][4];
+    if (affine_invert(inverse, v->geometry.affine) < 0) { /* no reader would take it */
+        fail(e, ERR_DATA, "R11", "NRRD cannot tell spacing or directions that are singular or not finite");
+        return fail_in(e, path);
+    }
     return text_ends_with_nocase(path, ".seg.nrrd") ? write_segments(v, path, e)
                                                     : write_voxels(v, path, e);
 }

@@ -315,6 +315,13 @@ static void n22(void)
     set_f32(&f, PIXDIM + 12, 7.0f);
     accepted("spacing[2]=nan"); /* info describes it */
     expect_output(" x nan x 7 mm");
+    set_i16(&f, QFORM, 0); /* now the spacing is all that is known of its place */
+    set_i16(&f, SFORM, 0);
+    nifti_put("odd.nii", &f);
+    run("info", "odd.nii", NULL);
+    expect_output("orientation RAS (not stated by the file)");
+    run("convert", "odd.nii", "odd.nrrd", NULL);
+    expect(last_exit() == 3 && strstr(last_stderr(), "odd.nrrd: NRRD cannot tell"));
     nifti_good(&f);
     set_f32(&f, PIXDIM + 4, -1.0f);
     accepted("absolute value used");
