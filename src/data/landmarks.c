@@ -3,7 +3,8 @@
  * The constants were chosen on the 80 published Left Atrium crops, of which two are one scan, and
  * on 130 hippocampus crops: the two share 87 landmarks; no other pair shares more than 2 at one
  * offset; crops that lose a sixth of their voxels and get 1.5 % noise keep at least 9 even in
- * 35x50x36 voxels.
+ * 35x50x36 voxels. A table or head rest that two patients lay on is one rigid thing in two scans: landmarks
+ * that agree must be spread over what the scans have in common.
  */
 #include "data/landmarks.h"
 
@@ -15,6 +16,7 @@ enum {
     REACH = 4, /* voxels to the points compared: far enough to differ, near enough if small */
     SMOOTH = 2,       /* passes of a mean over 3 voxels */
     SHARED_LEAST = 6, /* agreeing landmarks that make a twin: three times what chance gave */
+    SPREAD = 4,       /* they reach over this part of the common extent along each axis, at least */
     CROWD = 32        /* a key that more landmarks share than this tells nothing */
 };
 /* An axis this much coarser than the finest (thick slices) is not smoothed, and compared one step
@@ -212,7 +214,7 @@ struct entry {
 };
 struct vote {
     int a, b;
-    int32_t offset[3];
+    int32_t offset[3], at[3]; /* at: the landmark of scan a */
 };
 struct votes {
     struct vote *vote;
@@ -252,8 +254,10 @@ static int add_vote(struct votes *v, const struct landmarks *scans, const struct
     struct vote *to = &v->vote[v->n++];
     to->a = x->scan;
     to->b = y->scan;
-    for (int i = 0; i < 3; i++)
-        to->offset[i] = scans[y->scan].point[y->point].at[i] - scans[x->scan].point[x->point].at[i];
+    for (int i = 0; i < 3; i++) {
+        to->at[i] = scans[x->scan].point[x->point].at[i];
+        to->offset[i] = scans[y->scan].point[y->point].at[i] - to->at[i];
+    }
     return 0;
 }
 
@@ -318,6 +322,38 @@ static void best_offset(struct twin *out, const struct vote *v, size_t n)
     }
 }
 
+/* From where to where the landmarks of a scan reach along an axis. */
+static void reach_of(int32_t *lo, int32_t *hi, const struct landmarks *l, int axis)
+{
+    *lo = INT32_MAX;
+    *hi = INT32_MIN;
+    for (int i = 0; i < l->n; i++) {
+        *lo = l->point[i].at[axis] < *lo ? l->point[i].at[axis] : *lo;
+        *hi = l->point[i].at[axis] > *hi ? l->point[i].at[axis] : *hi;
+    }
+}
+
+/* Of the n votes for a pair: do those for its offset come from all over what the scans share? */
+static int is_spread(const struct twin *t, const struct vote *v, size_t n, const struct landmarks *scans)
+{
+    const struct vote best = {.offset = {t->offset[0], t->offset[1], t->offset[2]}};
+    for (int axis = 0; axis < 3; axis++) {
+        int32_t lo = INT32_MAX, hi = INT32_MIN, a[2], b[2];
+        for (size_t i = 0; i < n; i++)
+            if (differ_by(&v[i], &best) <= 1) {
+                lo = v[i].at[axis] < lo ? v[i].at[axis] : lo;
+                hi = v[i].at[axis] > hi ? v[i].at[axis] : hi;
+            }
+        reach_of(&a[0], &a[1], &scans[t->a], axis);
+        reach_of(&b[0], &b[1], &scans[t->b], axis);
+        int32_t from = b[0] - t->offset[axis], until = b[1] - t->offset[axis]; /* in voxels of a */
+        int32_t common = (a[1] < until ? a[1] : until) - (a[0] > from ? a[0] : from);
+        if (SPREAD * (hi - lo) < common)
+            return 0;
+    }
+    return 1;
+}
+
 int landmarks_find_twins(struct twin **out, int *n_twins, const struct landmarks *scans, int n,
                          struct error *e)
 {
@@ -336,7 +372,7 @@ int landmarks_find_twins(struct twin **out, int *n_twins, const struct landmarks
             next++;
         struct twin t;
         best_offset(&t, &v.vote[i], next - i);
-        if (t.shared < SHARED_LEAST)
+        if (t.shared < SHARED_LEAST || !is_spread(&t, &v.vote[i], next - i, scans))
             continue;
         struct twin *grown = with_room(*out, (size_t)*n_twins, &room, sizeof t, e);
         if (!grown)
