@@ -384,6 +384,8 @@ cp -r set/labels truth && label=truth/phantom_0001.nii.gz
 "$falx" eval truth truth --json >scores.json 2>err || wrong "eval: $(cat err)"
 mkdir shots && "$falx" eval $label $label --pictures shots >out 2>err || wrong "eval: $(cat err)"
 shot=$(ls shots/*.png)
+cp -r run $'red\033[31m' # a name cannot speak to the terminal
+expect 0 'red\x1B[31m ' "$falx" report $'red\033[31m' -o red.html --eval scores.json
 for f in run.json metrics.sqlite model.safetensors; do
     kept 'only *.html' run/$f "$falx" report run -o run/$f --force
 done

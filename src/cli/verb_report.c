@@ -232,8 +232,9 @@ static void print_mean(double mean, double sd, double times, int digits, int wid
 static void print_table(const struct reporting *t)
 {
     int width = 3;
+    char name[256];
     for (int i = 0; i < t->n_runs; i++) {
-        int n = (int)strlen(t->runs[i].name);
+        int n = (int)strlen(text_escape(name, sizeof name, t->runs[i].name));
         width = n > width && n <= 24 ? n : width;
     }
     printf("%-*s  %7s  %6s", width, "run", "seconds", "steps");
@@ -246,7 +247,7 @@ static void print_table(const struct reporting *t)
     printf("\n");
     for (int i = 0; i < t->n_runs; i++) {
         const struct report_run *r = &t->runs[i];
-        printf("%-*s", width, r->name);
+        printf("%-*s", width, text_escape(name, sizeof name, r->name));
         print_mean(r->seconds, NAN, 1, 0, 7);
         printf("  %6lld", (long long)report_steps(r));
         for (int m = 0; m < REPORT_METRICS; m++)
