@@ -1,7 +1,8 @@
 /* compare_int.h - the parts of `falx compare` that are shared by its files.
  *
  *     compare_data.c      which cases are held out, which labels a run may see; scans prepared once for all
- *     compare_plan.c      methods x labels x seeds and ablations as cells (runs) and tables of lines
+ *     compare_plan.c      methods x labels x seeds and ablations as tables of lines
+ *     compare_spec.c      what a variant means for its training; cells (runs)
  *     compare_result.c    whether a result belongs to its cell
  *     compare_jobs.c      the cells, one process each, in a queue; one progress line for all
  *     compare_cell.c      one cell: train, predict, score, result.json
@@ -80,7 +81,18 @@ struct plan {
 /* Resolves the configuration; every option of every cell is checked, nothing is written. */
 int plan_make(struct plan *out, const struct config *c, struct error *e);
 void plan_free(struct plan *p); /* zeroed ones are fine */
+/* "TEXT", allowed ALLOWED: what is wrong with an option. */
+int plan_wrong(const char *option, const char *text, const char *allowed, struct error *e);
+
+/* compare_spec.c */
 int plan_is_supervised(const char *spec); /* 1: learns from labels alone */
+int plan_spec_share(double *share, const char *spec, struct error *e); /* of the unlabelled cases */
+/* Takes out of a spec what changes nothing, such as an option with its default: how a run is asked for makes
+ * no difference to its name. */
+int plan_spec_shorten(char *spec, const struct plan *p, int view, struct error *e);
+/* The cell of a spec that is as short as can be, made if there is none. */
+int plan_cell_find(int *out, struct plan *p, const char *spec, int view, int64_t seed, struct error *e);
+void plan_cell_free(struct plan_cell *k);
 /* The configuration of a cell's training; borrows the cell's words. */
 int plan_train_config(struct config *out, const struct plan_cell *cell, struct error *e);
 
