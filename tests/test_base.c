@@ -1,8 +1,9 @@
-/* test_base.c - errors, text, numbers, memory, random numbers and the thread pool. */
+/* test_base.c - errors, text, numbers, memory, random numbers, the thread pool and JSON. */
 #include <locale.h>
 #include <math.h>
 #include <stdatomic.h>
 
+#include "base/json.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "test.h"
@@ -268,6 +269,34 @@ static void reports_count_and_can_be_held(void **state)
     assert_int_equal(r.n_warnings, 9);
 }
 
+static void json_is_bounded(void **state)
+{
+    (void)state;
+    struct error e;
+    struct js *v;
+    int64_t n;
+    char deep[101];
+    assert_ok(js_parse(&v, "{\"b\": 2, \"a\": [1, \"x\"]}", 23, &e), e);
+    assert_int_equal(js_count(js_get(v, "a")), 2);
+    assert_int_equal(js_int(&n, js_get(v, "b")), 0);
+    assert_int_equal(n, 2);
+    assert_int_equal(js_int(&n, js_at(js_get(v, "a"), 1)), -1);
+    assert_null(js_get(js_get(js_get(v, "a"), "none"), "none"));
+    js_free(v);
+    memset(deep, '[', 100);
+    assert_refused(js_parse(&v, deep, 100, &e), e, ERR_DATA, "C06");
+    const char *const bad[] = {"{\"a\": 1, \"a\": 2}", "[1] x", "[1e999]", "[99999999999999999999]",
+                               "[\"\\u0000\"]", "", "[\"\xFF\"]", "{\"a\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused(js_parse(&v, bad[i], strlen(bad[i]), &e), e, ERR_DATA, "C06");
+    char *quoted = js_quote("a\"\n\xFF\xE2\x80\xAE", &e);
+    assert_string_equal(quoted, "\"a\\\"\\\\x0A\\\\xFF\\\\xE2\\\\x80\\\\xAE\"");
+    mem_free(quoted);
+    quoted = js_quote("a\n\xC3\xA9", &e);
+    assert_string_equal(quoted, "\"a\\n\\u00E9\"");
+    mem_free(quoted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +314,7 @@ int main(void)
         cmocka_unit_test(items_flush_denormals),
 #endif
         cmocka_unit_test(reports_count_and_can_be_held),
+        cmocka_unit_test(json_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
