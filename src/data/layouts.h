@@ -115,7 +115,6 @@ struct list {
  * are dropped. The same name twice [L09] and, without `follow`, absolute names and ".." [L11] are
  * refused. Takes `text`. */
 int list_parse(struct list *out, char *text, int follow, struct error *e);
-int list_read(struct list *out, const char *path, int follow, struct error *e);
 void list_free(struct list *l);
 
 /* Two cases of one name, as positions a < b. 1 if there are such, 0, -1. */

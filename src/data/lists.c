@@ -81,7 +81,7 @@ bad:
     return -1;
 }
 
-int list_read(struct list *out, const char *path, int follow, struct error *e)
+static int list_read(struct list *out, const char *path, int follow, struct error *e)
 {
     memset(out, 0, sizeof *out);
     char *text;

@@ -268,10 +268,6 @@ void svg_lines(struct html *h, const struct svg_chart *c)
     int log = c->log && y.lo >= 0 && y.least > 0 && y.hi >= 30 * y.least;
     if (log) /* zeros, and what is below the five decades that can be read, lie on the axis */
         y.lo = fmax(y.least, 1e-5 * y.hi);
-    if (c->y_lo < c->y_hi && !log) {
-        stretch(&y, c->y_lo);
-        stretch(&y, c->y_hi);
-    }
     svg_axis_fit(&f.x, x.lo, x.hi, 0);
     svg_axis_fit(&f.y, y.lo, y.hi, log);
     begin(h, height, c->title, c->alone);

@@ -41,7 +41,6 @@ struct svg_chart {
     int n_series;
     const struct svg_mark *marks; /* ascending */
     int n_marks;
-    double y_lo, y_hi;    /* at least this range is shown; both 0: only what the data need */
     int log;              /* 1: a logarithmic axis if data >= 0 span a factor of 30 or more */
     int dots;             /* 1: a dot at each point, too, for curves of few */
     int smooth;           /* 1: a moving mean, over the curve itself drawn faintly */
