@@ -43,6 +43,33 @@ static void windows_of_all_sizes(void **state)
     window_case((const int[3]){17, 10, 19}, half, 1, 3, WINDOW_EVEN, 3, 3, 3);
 }
 
+/* AUA's network, as others may have it: without a factor of its covariance, which a mask does not need. */
+static void masks_need_no_factor(void **state)
+{
+    (void)state;
+    static const int dims[3] = {20, 17, 16};
+    struct scene s;
+    struct error e;
+    struct predictor *p;
+    struct prediction got;
+    struct predict_options o = {.patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1,
+                                .probabilities = 1};
+    scene_open(&s, 1, 3, 2, 1);
+    s.model.def.rank = 0;
+    float *image = noise_image(dims, 1, 3);
+    assert_ok(predictor_new(&p, s.dev, &s.model, NULL, &o, &e), e);
+    assert_ok(predict_array(&got, p, image, dims, &e), e);
+    double *prob = naive(&s, image, dims, &o, "mean", 1, 3);
+    compare(&got, prob, 3);
+    free(prob);
+    prediction_free(&got);
+    predictor_free(p);
+    s.model.def = (struct net_definition){.define = vnet_define, .channels = 1, .classes = 3, .rank = 2};
+    assert_refused(predictor_new(&p, s.dev, &s.model, &s.model, &o, &e), e, ERR_DATA, "S10");
+    mem_free(image);
+    scene_close(&s);
+}
+
 /* The network sees each window alone, so how many go together changes nothing but perhaps last bits. */
 static void batches_agree(void **state)
 {
@@ -412,6 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_of_all_sizes),
+        cmocka_unit_test(masks_need_no_factor),
         cmocka_unit_test(batches_agree),
         cmocka_unit_test(threads_agree_to_the_bit),
         cmocka_unit_test(uncertainty_of_samples),

@@ -91,8 +91,8 @@ static int check_options(struct predictor *p, struct error *e)
                     mask->classes);
     if (!p->model[1].params)
         return 0;
-    if (second->channels != mask->channels || second->classes != mask->classes || second->rank < 1 ||
-        second->rank > GAUSS_RANK)
+    if (second->define != aua_define || second->channels != mask->channels ||
+        second->classes != mask->classes || second->rank < 1 || second->rank > GAUSS_RANK)
         return fail(e, ERR_DATA, "S10", "a model of uncertainty with %d channels, %d classes and rank %d",
                     second->channels, second->classes, second->rank);
     int most = 2 * (GAUSS_ROWS / mask->classes);
@@ -247,7 +247,7 @@ static int make_parts(struct walk *w, struct error *e)
 {
     struct predictor *p = w->p;
     int c = p->classes, rank = p->model[1].def.rank;
-    const char *logits = p->model[0].def.rank > 0 ? "mean" : "logits";
+    const char *logits = p->model[0].def.define == aua_mask_define ? "mean" : "logits";
     if (add_part(w, p->net[0], logits, c, 1, e) < 0)
         return -1;
     if (!p->net[1])
