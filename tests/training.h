@@ -33,7 +33,7 @@ static double loss_weight = 1.0; /* of the first phase's loss */
 
 struct tiny {
     struct loss_scratch *scratch;
-    double sums[4];        /* state "sums" */
+    double sums[4];        /* state "sums"; the last two count applied steps, before and after the guard */
     int64_t walked;        /* state "walked" */
 };
 
@@ -143,11 +143,13 @@ static void learn(struct trainer *t, const char *name)
 
 static void first_gradients(struct trainer *t)
 {
+    struct tiny *s = t->method_state;
     struct model *teacher = trainer_find(t, "teacher");
     struct net_pass pass = tiny_pass(t, NET_TRAIN, 1);
     struct tensor image = tensor_items(&t->image, 0, t->n_labeled);
     net_forward(teacher->net, &image, &pass);
     learn(t, "student");
+    s->sums[2] += 1;
 }
 
 static void first_after(struct trainer *t)
@@ -156,6 +158,7 @@ static void first_after(struct trainer *t)
     ema_update(trainer_find(t, "teacher")->params, trainer_find(t, "student")->params, t->step,
                t->set->ema_decay);
     s->sums[0] += t->notes[0].value;
+    s->sums[3] += 1;
 }
 
 static void walk_gradients(struct trainer *t)
@@ -180,6 +183,8 @@ static void second_gradients(struct trainer *t)
 
 static int first_end(struct trainer *t, struct error *e)
 {
+    const struct tiny *s = t->method_state;
+    CHECK(s->sums[2] == s->sums[3]);
     return trainer_publish(t, "student", "stage1.safetensors", e);
 }
 

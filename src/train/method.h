@@ -6,7 +6,8 @@
  * A turn's function runs forward passes and losses, leaves gradients in the params of one model and notes
  * numbers by name; the loop then updates that model. Two turns a step are an adversarial pair, three
  * phases are AUA. Everything a phase carries from step to step is either a model (weights, moments) or a
- * registered state array, and so is in every checkpoint without a word from the method.
+ * registered state array, and so is in every checkpoint, and as it was after a step that is not applied,
+ * without a word from the method.
  */
 #ifndef FALX_METHOD_H
 #define FALX_METHOD_H
@@ -37,6 +38,7 @@ struct state_array {
     char name[24];
     void *data;                    /* host memory of the method */
     size_t bytes;
+    void *kept;                    /* of the loop: as it was before the step */
 };
 
 struct trainer {

@@ -1,11 +1,11 @@
 /* step.c - where the loop stands, and one step of it: batch, turns, guard, update.
  *
- *     keep statistics -> turns { zero, gradients, guard, clip, update } -> after -> listener
+ *     keep statistics, states -> turns { zero, gradients, guard, clip, update } -> after -> listener
  *
  * The batch of the next step is brought to the device while this one's gradients are being made, before the
  * guard waits for them.
  *
- * A turn whose loss or gradient is not finite ends the step: the statistics go back to what they
+ * A turn whose loss or gradient is not finite ends the step: statistics and states go back to what they
  * were, gradients are thrown away, nothing is averaged [M01, M02, M10].
  */
 #include <math.h>
@@ -157,7 +157,7 @@ int trainer_step(struct trainer *t, struct error *why, struct error *e)
     *why = (struct error){.code = ERR_NONE};
     t->n_notes = 0;
     batches_next(t);
-    trainer_keep_buffers(t);
+    trainer_keep(t);
     int good = turns(t, &rate, why) == 0;
     if (good) {
         if (trainer_phase(t)->after)
@@ -165,7 +165,7 @@ int trainer_step(struct trainer *t, struct error *why, struct error *e)
         own->at.bad_row = 0;
         own->at.updates += trainer_trains(t);
     } else {
-        trainer_restore_buffers(t);
+        trainer_restore(t);
         trainer_zero_grads(t);
         own->at.bad_row++;
         report_line(own->o->report, REPORT_WARNING, NULL, why->id, "%s; step %s", why->text,

@@ -9,8 +9,8 @@
  * What is due is decided at the top, from the number of steps done, so a run that was killed
  * anywhere comes by the same tops with the same state.
  *
- * Guards. A step whose loss or gradient is not finite is not applied: running statistics go back
- * to what they were, the step counts as done. Three in a row, or weights that are not finite at an
+ * Guards. A step whose loss or gradient is not finite is not applied: running statistics and states go
+ * back to what they were, the step counts as done. Three in a row, or weights that are not finite at an
  * anchor, lead back to the last anchor with half the learning rate; a third time is the end [M01,
  * M02, M04]. Anchors are checkpoints at fixed steps, eight a phase, so this, too, gives the same
  * bits in a run that was killed in between.
@@ -227,7 +227,7 @@ static int begin_models(struct trainer *t, struct error *e)
 {
     t->steps = trainer_phase_steps(t, t->phase);
     trainer_set_step(t, t->step);
-    t->n_states = 0;
+    trainer_free_states(t);
     memset(t->own->named, 0, sizeof t->own->named);
     if (batches_begin(t, e) < 0 || trainer_phase(t)->begin(t, e) < 0)
         return -1;
@@ -384,6 +384,7 @@ static void close_trainer(struct trainer *t)
         batches_end(t);
         resident_end(t);
         trainer_free_models(t);
+        trainer_free_states(t);
     }
     mem_free(t->method_state);
     mem_free(t->own);

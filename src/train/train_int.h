@@ -56,10 +56,12 @@ int trainer_step(struct trainer *t, struct error *why, struct error *e);
 /* trainer.c */
 int trainer_check_folder(const struct trainer *t, struct error *e); /* before anything is written there */
 void trainer_free_models(struct trainer *t);
+void trainer_free_states(struct trainer *t);
 /* After begin: models it did not name go; the others get room for keeping their statistics. */
 int trainer_settle(struct trainer *t, struct error *e);
-void trainer_keep_buffers(struct trainer *t);
-void trainer_restore_buffers(struct trainer *t);
+/* Running statistics and states: as they are now, for a step that is not applied to be undone. */
+void trainer_keep(struct trainer *t);
+void trainer_restore(struct trainer *t);
 /* Gradients of all models zero, nothing touched; costs nothing if they are already. */
 void trainer_zero_grads(struct trainer *t);
 /* The first parameter whose gradient is not finite; NULL: none. */

@@ -142,8 +142,10 @@ int trainer_settle(struct trainer *t, struct error *e)
 
 /* ---- around a step --------------------------------------------------------------------------- */
 
-void trainer_keep_buffers(struct trainer *t)
+void trainer_keep(struct trainer *t)
 {
+    for (int i = 0; i < t->n_states; i++)
+        memcpy(t->states[i].kept, t->states[i].data, t->states[i].bytes);
     for (int i = 0; i < t->n_models; i++) {
         const struct params *p = t->models[i].params;
         if (!p || !t->own->buffers[i])
@@ -154,8 +156,10 @@ void trainer_keep_buffers(struct trainer *t)
     }
 }
 
-void trainer_restore_buffers(struct trainer *t)
+void trainer_restore(struct trainer *t)
 {
+    for (int i = 0; i < t->n_states; i++)
+        memcpy(t->states[i].data, t->states[i].kept, t->states[i].bytes);
     for (int i = 0; i < t->n_models; i++) {
         struct params *p = t->models[i].params;
         if (!p || !t->own->buffers[i])
@@ -201,10 +205,17 @@ int trainer_state(struct trainer *t, const char *name, void *data, size_t bytes,
 {
     if (t->n_states == TRAIN_STATES)
         return fail(e, ERR_INTERNAL, NULL, "more than %d states", TRAIN_STATES);
-    struct state_array *s = &t->states[t->n_states++];
-    *s = (struct state_array){.data = data, .bytes = bytes};
+    struct state_array *s = &t->states[t->n_states];
+    *s = (struct state_array){.data = data, .bytes = bytes, .kept = mem_alloc(e, bytes, 1)};
     snprintf(s->name, sizeof s->name, "%s", name);
-    return 0;
+    t->n_states += s->kept != NULL;
+    return s->kept ? 0 : -1;
+}
+
+void trainer_free_states(struct trainer *t)
+{
+    while (t->n_states > 0)
+        mem_free(t->states[--t->n_states].kept);
 }
 
 /* A name noted twice in a step keeps the later value; numbers without a place are let go. */
