@@ -86,7 +86,7 @@ static int second_begin(struct trainer *t, struct error *e)
         !trainer_model(t, "newcomer", &d, t->n_labeled, NET_TRAINING, 1, e))
         return -1;
     if (t->step == 0)
-        params_copy(trainer_find(t, "newcomer")->params, trainer_find(t, "student")->params);
+        trainer_copy(t, trainer_find(t, "newcomer"), trainer_find(t, "student"));
     return tiny_common(t, "newcomer", e);
 }
 

@@ -20,7 +20,7 @@ struct model *aua_labeller(struct trainer *t, int n_items, struct error *e)
     def.dropout = NET_DROPOUT_NONE; /* no noise in labels */
     struct model *m = trainer_model(t, "labeller", &def, n_items, NET_FORWARD_ONLY, 0, e);
     if (m && student && t->set->proto_ckpt == PROTO_LAST)
-        params_copy(m->params, student->params);
+        trainer_copy(t, m, student);
     return m;
 }
 

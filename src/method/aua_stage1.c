@@ -72,7 +72,7 @@ void stage1_after(struct trainer *t)
     semi_after(t);
     /* once, in the middle; if that step was not applied, after the next one that is */
     if (labeller && labeller->params->batches == 0 && t->step + 1 >= (t->steps + 1) / 2)
-        params_copy(labeller->params, student->params);
+        trainer_copy(t, labeller, student);
 }
 
 int stage1_end(struct trainer *t, struct error *e)

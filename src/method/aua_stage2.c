@@ -16,7 +16,7 @@ int stage2_begin(struct trainer *t, struct error *e)
     if (!m || (paste && paste_alloc(t, &a->paste, n, e) < 0))
         return -1;
     if ((paste || t->set->stage2_init == STAGE2_STAGE1) && t->step == 0)
-        params_copy(m->params, first->params);
+        trainer_copy(t, m, first);
     a->pseudo = part_like(&t->image, t->n_unlabeled, 1, VALUE_U8);
     a->trusted = part_like(&t->image, t->n_unlabeled, 1, VALUE_F32);
     if (part_alloc(t, &a->pseudo, e) < 0 || aua_scratch(t, e) < 0)

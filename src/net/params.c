@@ -165,8 +165,6 @@ void params_init(struct params *p, uint64_t seed, uint64_t salt)
 void params_copy(struct params *to, const struct params *from)
 {
     CHECK(to->count == from->count && to->n == from->n && to->dev == from->dev);
-    if (from->version == 1) /* as params_new left it: a model of a plan that is counted */
-        return;
     to->dev->ops->copy(to->dev, to->value, from->value, (size_t)to->count * sizeof(float));
     to->batches = from->batches;
     to->version++;

@@ -61,7 +61,7 @@ int params_part(struct params **out, const struct params *from, const struct net
 void params_free(struct params *p); /* NULL is fine */
 /* PyTorch's default initialisation from (seed, salt): number i of parameter k is a pure function of them. */
 void params_init(struct params *p, uint64_t seed, uint64_t salt);
-/* Values, buffers and batches; the two must have the same definition. Nothing, if `from` was never set. */
+/* Values, buffers and batches; the two must have the same definition. */
 void params_copy(struct params *to, const struct params *from);
 int64_t params_buffer_count(const struct params *p); /* running statistics, behind the trainable part */
 void params_zero_grad(struct params *p); /* forgets them: nothing is touched */

@@ -127,6 +127,8 @@ int method_phases(const struct method *m, const struct settings *s); /* how many
 struct model *trainer_model(struct trainer *t, const char *name, const struct net_definition *def,
                             int n_items, enum net_use use, int with_optim, struct error *e);
 struct model *trainer_find(struct trainer *t, const char *name);
+/* The weights and statistics of another model of the same definition. */
+void trainer_copy(struct trainer *t, struct model *to, const struct model *from);
 /* An optimiser of its own for a model that was made without one; after each trainer_model(). */
 int trainer_optim(struct trainer *t, struct model *m, const struct optim_options *o, struct error *e);
 /* Frees a model's plan (its weights stay), or the whole model, when a phase no longer needs it. */

@@ -102,6 +102,12 @@ struct model *trainer_model(struct trainer *t, const char *name, const struct ne
     return m;
 }
 
+void trainer_copy(struct trainer *t, struct model *to, const struct model *from)
+{
+    if (!t->own->counts) /* else neither has any */
+        params_copy(to->params, from->params);
+}
+
 void trainer_drop_plan(struct trainer *t, const char *name)
 {
     struct model *m = trainer_find(t, name);
