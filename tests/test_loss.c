@@ -12,7 +12,7 @@ static void test_zero_logits(void **state)
     new_scene(&s, 50, 1, 77, 2, 1, 2, 0);
     memset(s.net[0].mean.data, 0, 77 * 2 * sizeof(float));
     struct tensor *z = &s.net[0].mean;
-    double value = loss_ce_dice(s.scratch, z, &s.label, NULL, 1, NULL, &ce, &dice);
+    double value = loss_ce_dice(s.scratch, z, &s.label, NULL, 0, z, &ce, &dice);
     assert_true(fabs(ce - log(2)) < 1e-7);
     assert_true(fabs(value - 0.5 * (ce + dice)) < 1e-15);
     double ones = 0;
@@ -35,11 +35,11 @@ static void test_no_weights_is_ones(void **state)
     /* a constant weight changes nothing but eps: scaled by 1000 that is beyond float */
     for (int i = 0; i < 2 * 61; i++)
         ((float *)s.weight.data)[i] = 1000;
-    double scaled = loss_ce_dice(s.scratch, z, &s.label, &s.weight, 1, NULL, NULL, NULL);
+    double scaled = loss_ce_dice(s.scratch, z, &s.label, &s.weight, 0, dz, NULL, NULL);
     assert_true(fabs(plain - scaled) < 1e-6);
     /* Dice alone is that part, with its own weight */
     double dice;
-    loss_ce_dice(s.scratch, z, &s.label, NULL, 1, NULL, NULL, &dice);
+    loss_ce_dice(s.scratch, z, &s.label, NULL, 0, dz, NULL, &dice);
     zero_grads(&s);
     assert_true(loss_dice(s.scratch, z, &s.label, 2.0, dz) == dice);
     double sum = 0, size = 0;
@@ -141,11 +141,11 @@ static void test_soft_labels(void **state)
             certain += entropy < 0.8 * log(classes);
         }
         assert_true(certain > 10 && certain < 80);
-        ask_mse(s.scratch, &g->mean, &s.target, &sure, 1, NULL, &value, &counted);
+        ask_mse(s.scratch, &g->mean, &s.target, &sure, 0, &g->dmean, &value, &counted);
         loss_settle(s.scratch);
         assert_true(counted == certain);
         free_tensor(&sure);
-        assert_true(fabs(loss_mse(s.scratch, &g->mean, &s.target, &none, 1, NULL) - mse) < 1e-7);
+        assert_true(fabs(loss_mse(s.scratch, &g->mean, &s.target, &none, 0, &g->dmean) - mse) < 1e-7);
         soft_labels(dev, &mix, &g->mean, 1, SOFT_SET);
         assert_true(loss_mse(s.scratch, &g->mean, &mix, NULL, 1, &g->dmean) < 1e-14);
         for (int i = 0; i < 90 * classes; i++)

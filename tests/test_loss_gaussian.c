@@ -157,7 +157,7 @@ static void test_huge_logits(void **state)
                 sum += exp(z[c] - top);
             want += (top + log(sum) - z[((uint8_t *)s.label.data)[i]]) / (2 * 70);
         }
-        loss_ce_dice(s.scratch, &s.net[0].mean, &s.label, NULL, 1, NULL, &ce, NULL);
+        loss_ce_dice(s.scratch, &s.net[0].mean, &s.label, NULL, 0, &s.net[0].dmean, &ce, NULL);
         assert_true(fabs(ce - want) < 1e-6 * want);
         free_naive(&n);
         free_scene(&s);
@@ -202,7 +202,7 @@ static void test_certain_likelihood_is_ce(void **state)
     double ce;
     new_scene(&s, 57, 2, 3000, 3, 4, 6, 1);
     memset(s.net[0].mask.data, 0, 2 * 3000); /* factor 0, variance 1e-5 */
-    loss_ce_dice(s.scratch, &s.net[0].mean, &s.label, NULL, 1, NULL, &ce, NULL);
+    loss_ce_dice(s.scratch, &s.net[0].mean, &s.label, NULL, 0, &s.net[0].dmean, &ce, NULL);
     double mc = loss_mc_likelihood(s.scratch, &s.net[0], &s.label, 6, 1);
     assert_true(fabs(mc - ce) < 3e-4);
     for (int64_t i = 0; i < tensor_count(&s.net[0].dfactor); i++)

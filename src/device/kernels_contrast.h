@@ -325,7 +325,7 @@ KERNEL void k_proto_form(float (*y)[K_LANES], float *form, float (*u)[K_LANES], 
 struct r_proto_loss {
     const float *table;
     const float *features;  /* (count, 16) */
-    float *dfeatures;       /* or NULL */
+    float *dfeatures;
     const uint8_t *label;
     const float *weights;
     int classes, ignore_bg, full;
@@ -439,10 +439,8 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
         float half = 0.5f / (k->tau * k->tau);
         EACH_LANE(j) value[j] = share[j] > 0 ? share[j] * (value[j] + half * form[j]) : 0.0f;
         k_add(sums, 0, value);
-        if (k->dfeatures) {
-            k_proto_grad(k, G, logit, u, label);
-            k_proto_back(k, G, u, inverse, share, i, n);
-        }
+        k_proto_grad(k, G, logit, u, label);
+        k_proto_back(k, G, u, inverse, share, i, n);
     }
 }
 

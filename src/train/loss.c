@@ -156,7 +156,7 @@ static void ce_dice_values(const struct ce_dice *l, struct loss_scratch *s, cons
 static void ce_dice_grad(const struct ce_dice *l, struct loss_scratch *s, double total)
 {
     struct device *dev = s->dev;
-    if (!l->dlogits.data || (l->w_ce == 0 && l->w_dice == 0))
+    if (l->w_ce == 0 && l->w_dice == 0)
         return;
     dev->ops->upload(dev, s->table, s->host, 2 * (size_t)s->classes * sizeof(float));
     RUN(dev, ce_dice_grad, tensor_voxels(&l->logits), .logits = l->logits.data, .label = l->label.data,
@@ -207,10 +207,8 @@ void ask_ce_dice(struct loss_scratch *s, const struct tensor *logits, const stru
                  double *ce, double *dice)
 {
     struct ce_dice l = {.logits = *logits, .label = *label, .weights = weights ? weights->data : NULL,
-                        .w_ce = (1 - s->dice_share) * weight, .w_dice = s->dice_share * weight,
-                        .loss = loss, .ce = ce, .dice = dice};
-    if (dlogits)
-        l.dlogits = *dlogits;
+                        .dlogits = *dlogits, .w_ce = (1 - s->dice_share) * weight,
+                        .w_dice = s->dice_share * weight, .loss = loss, .ce = ce, .dice = dice};
     ce_dice_ask(s, &l);
 }
 

@@ -1,5 +1,6 @@
 /* loss.h - losses on the outputs of networks: each gives its value and ADDS weight times its gradient to the
- * gradient tensors it is given, so losses compose by being called one after the other.
+ * gradient tensors it is given (nothing, if the weight is 0), so losses compose by being called one after the
+ * other.
  *
  * Shapes: logits, probabilities and their gradients (n, d, h, w, classes) F32; labels U8 (n, d, h, w, 1).
  * All take views of the batch (tensor_items), so "labelled" and "unlabelled" are ranges. Sums over voxels
@@ -90,9 +91,9 @@ int boundary_points(int64_t *points, struct boundary *b, struct pool *pool);
 void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points, int count);
 /* (count, c) = the sums of rows that are `count` apart, of `repeated` in all. */
 void fold_rows(struct device *dev, float *out, const float *rows, int count, int repeated, int c);
-/* Supervised contrastive loss of projections with their class labels; O(count) memory; dg (count, dims), if
- * not NULL, gets weight * gradient added, by asking already. BCL_MEAN is over the anchors, the points with
- * another of their class. 0 without anchors [M08]. */
+/* Supervised contrastive loss of projections with their class labels; O(count) memory; dg (count, dims) gets
+ * weight * gradient added, by asking already. BCL_MEAN is over the anchors, the points with another of their
+ * class. 0 without anchors [M08]. */
 struct contrast_points {
     const float *g;       /* (count, dims), device; normalised inside */
     const uint8_t *label; /* (count), device; below the scratch's classes */
@@ -159,7 +160,7 @@ void distances(struct device *dev, const struct tensor *map, const struct tensor
 void distances_grad(struct device *dev, const struct tensor *draw, const struct tensor *map,
                     const struct tensor *dmap);
 /* Mean over voxels and foreground classes of (sigma(-1500 tanh(raw)) - softmax(logits))^2; both heads get a
- * gradient, or neither. */
+ * gradient. */
 void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct tensor *raw, double weight,
               const struct tensor *dlogits, const struct tensor *draw, double *value);
 
@@ -190,8 +191,8 @@ struct pairs;
 int pairs_new(struct pairs **out, struct device *dev, int count, int dims, struct error *e);
 void pairs_free(struct pairs *p);
 /* InfoNCE: each anchor, row i of x (PAIRS_OWN) or of other (PAIRS_OTHERS), is to find row i of the other list
- * among all of its rows, by cosine similarity / tau; mean over anchors. Rows in device memory; dx, if not
- * NULL, gets weight * gradient by x added, by asking already; other gets none. */
+ * among all of its rows, by cosine similarity / tau; mean over anchors. Rows in device memory; dx gets
+ * weight * gradient by x added, by asking already; other gets none. */
 enum pairs_anchor { PAIRS_OWN, PAIRS_OTHERS };
 void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const float *other,
                enum pairs_anchor anchor, double tau, double weight, float *dx, double *value);

@@ -177,7 +177,7 @@ void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, doub
     dev->ops->contrast(dev, &pairs);
     SUM(dev, contrast_value, count, 1, sums + n_sums - 1, .rows = s->rows, .log_sum = s->log_sum,
         .label = label, .table = s->table, .tau = t);
-    if (!dg || weight == 0)
+    if (weight == 0)
         return;
     RUN(dev, contrast_pull, count, .pull = s->pull, .rows = s->rows, .label = label, .table = s->table,
         .tau = t);

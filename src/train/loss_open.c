@@ -45,7 +45,7 @@ static void mse_settle(struct loss_scratch *s, const struct pending *p, const do
     if (total == 0) /* no voxel takes part */
         return;
     *p->value = sums[0] / total;
-    if (l->dlogits.data && l->weight != 0)
+    if (l->weight != 0)
         RUN(s->dev, mse_grad, tensor_voxels(&l->logits), .logits = l->logits.data, .target = l->target,
             .weight = l->weights, .dlogits = l->dlogits.data, .classes = s->classes,
             .scale = (float)(2 * l->weight / total));
@@ -58,10 +58,9 @@ void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct t
     CHECK(logits->c == s->classes && tensor_count(target) == tensor_count(logits));
     struct pending *p = loss_ask(s, 2, value);
     p->settle = mse_settle;
-    p->of.open = (struct open_loss){.logits = *logits, .target = target->data, .weight = weight,
-                                    .weights = weights ? weights->data : NULL, .counted = counted};
-    if (dlogits)
-        p->of.open.dlogits = *dlogits;
+    p->of.open = (struct open_loss){.logits = *logits, .dlogits = *dlogits, .target = target->data,
+                                    .weights = weights ? weights->data : NULL, .weight = weight,
+                                    .counted = counted};
     SUM(s->dev, mse, tensor_voxels(logits), 2, s->found + p->first, .logits = logits->data,
         .target = target->data, .weight = p->of.open.weights, .classes = s->classes);
 }
@@ -76,7 +75,7 @@ static void entropy_settle(struct loss_scratch *s, const struct pending *p, cons
     const struct open_loss *l = &p->of.open;
     double scale = entropy_scale(&l->logits);
     *p->value = scale * sums[0];
-    if (l->dlogits.data && l->weight != 0)
+    if (l->weight != 0)
         RUN(s->dev, entropy_grad, tensor_voxels(&l->logits), .logits = l->logits.data,
             .dlogits = l->dlogits.data, .classes = s->classes, .scale = (float)(l->weight * scale));
 }
@@ -87,9 +86,7 @@ void ask_entropy(struct loss_scratch *s, const struct tensor *logits, double wei
     CHECK(logits->c == s->classes);
     struct pending *p = loss_ask(s, 1, value);
     p->settle = entropy_settle;
-    p->of.open = (struct open_loss){.logits = *logits, .weight = weight};
-    if (dlogits)
-        p->of.open.dlogits = *dlogits;
+    p->of.open = (struct open_loss){.logits = *logits, .dlogits = *dlogits, .weight = weight};
     SUM(s->dev, entropy, tensor_voxels(logits), 1, s->found + p->first, .logits = logits->data,
         .classes = s->classes);
 }

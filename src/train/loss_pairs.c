@@ -113,7 +113,7 @@ void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const fl
     rows_compare(r, x, other, tau);
     RUN(s->dev, pair_anchor, r->count, .like = r->like, .log_sum = p->log_sum, .loss = r->loss,
         .count = r->count, .of_columns = of_columns);
-    if (dx && weight != 0) {
+    if (weight != 0) {
         RUN(s->dev, pair_share, rows_pairs(r), .log_sum = p->log_sum, .like = r->like, .count = r->count,
             .of_columns = of_columns);
         rows_learn(r, tau, weight, dx);
@@ -167,7 +167,7 @@ void ask_relations(struct loss_scratch *s, struct relations *of, const float *x,
     rows_compare(r, x, x, tau);
     RUN(s->dev, relate, r->count, .like = r->like, .kind = of->kind, .z = of->z, .rest = of->rest,
         .loss = r->loss, .count = r->count);
-    if (dx && weight != 0) {
+    if (weight != 0) {
         RUN(s->dev, relate_share, rows_pairs(r), .kind = of->kind, .z = of->z, .rest = of->rest,
             .like = r->like, .count = r->count);
         rows_learn(r, tau, weight, dx);

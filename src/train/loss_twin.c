@@ -13,7 +13,7 @@ static void distance_settle(struct loss_scratch *s, const struct pending *p, con
     const struct twin_loss *l = &p->of.twin;
     double count = (double)tensor_count(&l->raw);
     *p->value = sums[0] / count;
-    if (l->draw.data && l->weight != 0)
+    if (l->weight != 0)
         RUN(s->dev, distance_grad, tensor_count(&l->raw), .raw = l->raw.data, .target = l->target,
             .draw = l->draw.data, .scale = (float)(2 * l->weight / count));
 }
@@ -24,9 +24,7 @@ void ask_distance(struct loss_scratch *s, const struct tensor *raw, const struct
     CHECK(raw->c == s->classes - 1 && tensor_count(target) == tensor_count(raw));
     struct pending *p = loss_ask(s, 1, value);
     p->settle = distance_settle;
-    p->of.twin = (struct twin_loss){.raw = *raw, .target = target->data, .weight = weight};
-    if (draw)
-        p->of.twin.draw = *draw;
+    p->of.twin = (struct twin_loss){.raw = *raw, .draw = *draw, .target = target->data, .weight = weight};
     SUM(s->dev, distance, tensor_count(raw), 1, s->found + p->first, .raw = raw->data,
         .target = target->data);
 }
@@ -49,7 +47,7 @@ static void dual_settle(struct loss_scratch *s, const struct pending *p, const d
     const struct twin_loss *l = &p->of.twin;
     double count = (double)tensor_count(&l->raw);
     *p->value = sums[0] / count;
-    if (l->draw.data && l->weight != 0)
+    if (l->weight != 0)
         RUN(s->dev, dual_grad, tensor_voxels(&l->raw), .logits = l->logits.data, .raw = l->raw.data,
             .dlogits = l->dlogits.data, .draw = l->draw.data, .classes = s->classes,
             .scale = (float)(2 * l->weight / count));
@@ -61,11 +59,8 @@ void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct 
     CHECK(logits->c == s->classes && raw->c == s->classes - 1 && tensor_voxels(raw) == tensor_voxels(logits));
     struct pending *p = loss_ask(s, 1, value);
     p->settle = dual_settle;
-    p->of.twin = (struct twin_loss){.raw = *raw, .logits = *logits, .weight = weight};
-    if (draw) {
-        p->of.twin.draw = *draw;
-        p->of.twin.dlogits = *dlogits;
-    }
+    p->of.twin = (struct twin_loss){.raw = *raw, .draw = *draw, .logits = *logits, .dlogits = *dlogits,
+                                    .weight = weight};
     SUM(s->dev, dual, tensor_voxels(raw), 1, s->found + p->first, .logits = logits->data, .raw = raw->data,
         .classes = s->classes);
 }
