@@ -290,8 +290,16 @@ int step_pass(struct conv_pass *p)
                       dim3(blocks, ys, p->n), 32 * WARPS, 0, v->context->stream, j);
 }
 
+/* The tally of a result of c channels. Blocks that have the same of them are as many as run at once, or, if
+ * there are more, one for each item, or four: see row_blocks() and sets. */
+static size_t tally_of(const struct conv *v, int c)
+{
+    int regions = 3 * MULTIPROCESSORS / (c < 64 ? 1 : c / 32), least = 4 * v->coarse.n;
+    return tally_bytes(c, 1, regions > least ? regions : least);
+}
+
 size_t step_bytes(const struct conv *v)
 {
-    size_t regions = 4 * (size_t)MULTIPROCESSORS, c = v->s.c_in > v->s.c_out ? v->s.c_in : v->s.c_out;
-    return tally_bytes((int)c, v->coarse.n, (int)regions);
+    size_t forward = tally_of(v, v->s.c_out), backward = tally_of(v, v->s.c_in);
+    return forward > backward ? forward : backward;
 }
