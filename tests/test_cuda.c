@@ -204,6 +204,23 @@ static void test_out_of_memory(void **state)
     assert_int_equal(fake.blocks, 0);
 }
 
+/* More voxels than 32 bits can count are as much too large: half as many may do. */
+static void test_too_many_voxels(void **state)
+{
+    (void)state;
+    struct error e;
+    struct device *dev;
+    struct conv_shape shape = {CONV_UP, 2, 512, 512, 512, 1, 1, VALUE_F32, VALUE_F32, 0, 0};
+    fake_reset();
+    dev = open_fake(PRECISION_F32);
+    assert_null(dev->ops->conv_new(dev, &shape));
+    assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G03");
+    assert_string_equal(e.text, "cuda:0: 2 patches of 1024x1024x1024 have more than 2^30 voxels; try a "
+                                "smaller patch or batch");
+    assert_true(device_forgive_memory(dev));
+    device_close(dev);
+}
+
 /* ---- failing calls --------------------------------------------------------------------------- */
 
 enum { SIDE = 4, C = 16, N = SIDE * SIDE * SIDE * C, TAPS = 27 * C * C };
@@ -495,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_library),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_too_many_voxels),
         cmocka_unit_test(test_same_as_processor),
         cmocka_unit_test(test_failing_calls),
         cmocka_unit_test(test_sticky_text),

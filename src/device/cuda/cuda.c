@@ -194,10 +194,23 @@ static void gpu_sync(struct device *dev)
 
 /* ---- convolutions ---------------------------------------------------------------------------- */
 
+/* Kernels count the voxels of a tensor, borders and tiles behind its end included, in 32 bits. */
+static int can_count(struct gpu *g, const struct conv_shape *s)
+{
+    int up = s->kind == CONV_UP ? 2 : 1, side[3] = {up * s->d, up * s->h, up * s->w};
+    if ((int64_t)s->n * side[0] * side[1] * side[2] <= 1 << 30)
+        return 1;
+    fail(&g->base.error, ERR_DEVICE, "G03", "cuda:%d: %d patches of %dx%dx%d have more than 2^30 voxels; "
+         "try a smaller patch or batch", g->index, s->n, side[0], side[1], side[2]);
+    return 0;
+}
+
 static struct conv *gpu_conv_new(struct device *dev, const struct conv_shape *s)
 {
     struct gpu *g = gpu_of(dev);
-    struct gpu_conv *v = dev->error.code ? NULL : mem_alloc(&dev->error, 1, sizeof *v);
+    struct gpu_conv *v = NULL;
+    if (!dev->error.code && can_count(g, s))
+        v = mem_alloc(&dev->error, 1, sizeof *v);
     if (!v)
         return NULL;
     v->gpu = g;
