@@ -51,6 +51,7 @@ expect 2 '--override: "stepz", allowed settings' "$falx" train set -o run $tiny 
 cp -r run other
 expect 0 'done other' "$falx" train set -o other $tiny --resume --weight-decay 0.01 --override weight-decay
 expect 0 'starting over' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
+grep -q 'stays at 0.0067 of --consistency; --ramp continuous' err || wrong 'a ramp that never climbs is not told'
 same anew/model.safetensors first
 cp -r run lost && rm lost/*.safetensors # what it took counts no longer
 python3 -c "import sqlite3

@@ -150,6 +150,6 @@ double ramp_weight(double top, int64_t t, int64_t total, int continuous)
 {
     if (continuous)
         return top * ramp_sigmoid((double)t, (double)total);
-    double R = (double)total / 150.0; /* one stair of the published ramp is 150 steps long */
-    return top * ramp_sigmoid((double)(t / 150), R < 1 ? 1 : R);
+    double R = (double)total / RAMP_STAIR;
+    return top * ramp_sigmoid((double)(t / RAMP_STAIR), R < 1 ? 1 : R);
 }

@@ -391,6 +391,18 @@ static void close_trainer(struct trainer *t)
     mem_free(t);
 }
 
+/* In a training that is shorter than one stair the weight of unlabelled scans stays what it is at first. */
+static void tell_ramp(const struct trainer *t)
+{
+    const struct settings *s = t->set;
+    if (t->own->method->consistency > 0 && s->consistency > 0 && s->ramp == RAMP_STEPS &&
+        s->steps <= RAMP_STAIR && t->phase == 0 && t->step == 0)
+        report_line(t->own->o->report, REPORT_NOTE, NULL, NULL,
+                    "%" PRId64 " steps: the weight of unlabelled scans grows every %d and so stays at %.2g "
+                    "of --consistency; --ramp continuous lets it grow", s->steps, RAMP_STAIR,
+                    ramp_weight(1.0, 0, s->steps, 0));
+}
+
 /* The model first: a run is finished when its last checkpoint says so. */
 static int finish(struct trainer *t, struct error *e)
 {
@@ -415,6 +427,7 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
         goto out;
     if (!is_finished(t->own, e)) {
         t->own->at.finished = 0;
+        tell_ramp(t);
         if (resident_begin(t, e) < 0 || all_phases(t, &f, e) < 0 || finish(t, e) < 0)
             goto out;
     }
