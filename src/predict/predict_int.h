@@ -1,4 +1,5 @@
-/* predict_int.h - the walk of predict.c over one scan, shared with what adapts the network to it. */
+/* predict_int.h - a predictor (predictor.c), and the walk of predict.c over one scan, shared with what adapts
+ * the network to it (adapt.c). */
 #ifndef FALX_PREDICT_INT_H
 #define FALX_PREDICT_INT_H
 
@@ -42,6 +43,10 @@ struct walk {
     void *row;                       /* the same on the host */
     int closed;                      /* planes below are done */
 };
+
+/* ---- predictor.c ---- */
+/* Where memory was short, half as many windows at a time [G05]. 1 if that is worth another try. */
+int predictor_shrink(struct predictor *p, struct error *e);
 
 /* ---- predict.c ---- */
 int walk_start(const struct walk *w, int axis, int k);
