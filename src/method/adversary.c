@@ -48,9 +48,8 @@ int adversary_begin(struct trainer *t, struct adversary *a, int channels, struct
     struct model *m = trainer_model(t, "critic", &def, 0, NET_TRAINING, 0, e);
     if (!m || trainer_optim(t, m, &adam, e) < 0 || loss_scratch_new(&a->scratch, t->dev, &o, e) < 0)
         return -1;
-    a->map = part_like(&t->image, n, channels, VALUE_F32);
-    a->dmap = part_like(&t->image, t->n_unlabeled, channels, VALUE_F32);
-    if (part_alloc(t, &a->map, e) < 0 || part_alloc(t, &a->dmap, e) < 0 || upload_truth(t, a, e) < 0)
+    if (part_make(t, &a->map, n, channels, VALUE_F32, e) < 0 ||
+        part_make(t, &a->dmap, t->n_unlabeled, channels, VALUE_F32, e) < 0 || upload_truth(t, a, e) < 0)
         return -1;
     return strided_new(&a->critic, m->params, &critic_spec, &shape, channels, image, filters, e);
 }

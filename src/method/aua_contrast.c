@@ -28,7 +28,8 @@ int aua_contrast_begin(struct trainer *t, struct model *student, struct error *e
     if (!a->points_dev || !a->label_dev)
         return device_check(t->dev, e);
     a->points_in = (struct tensor){.type = VALUE_F32, .n = at_once, .d = 1, .h = 1, .w = (int)cap, .c = 16};
-    a->point_grads = part_like(&a->points_in, (int)items, 16, VALUE_F32);
+    a->point_grads = a->points_in;
+    a->point_grads.n = t->n_labeled;
     if (part_alloc(t, &a->points_in, e) < 0 || part_alloc(t, &a->point_grads, e) < 0)
         return -1;
     return net_new(&a->projection, student->params, &def, &shape, e);

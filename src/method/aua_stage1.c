@@ -14,8 +14,7 @@ int stage1_begin(struct trainer *t, struct error *e)
         return -1;
     if (s->proto_ckpt == PROTO_MIDDLE && !aua_labeller(t, 0, e))
         return -1;
-    a->noisy = part_like(&t->image, t->n_unlabeled, t->image.c, VALUE_F32);
-    if (part_alloc(t, &a->noisy, e) < 0 || aua_scratch(t, e) < 0)
+    if (part_make(t, &a->noisy, t->n_unlabeled, t->image.c, VALUE_F32, e) < 0 || aua_scratch(t, e) < 0)
         return -1;
     if (s->lambda_c > 0 && aua_contrast_begin(t, student, e) < 0)
         return -1;

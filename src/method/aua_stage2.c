@@ -17,11 +17,9 @@ int stage2_begin(struct trainer *t, struct error *e)
         return -1;
     if ((paste || t->set->stage2_init == STAGE2_STAGE1) && t->step == 0)
         trainer_copy(t, m, first);
-    a->pseudo = part_like(&t->image, t->n_unlabeled, 1, VALUE_U8);
-    a->trusted = part_like(&t->image, t->n_unlabeled, 1, VALUE_F32);
-    if (part_alloc(t, &a->pseudo, e) < 0 || aua_scratch(t, e) < 0)
+    if (part_make(t, &a->pseudo, t->n_unlabeled, 1, VALUE_U8, e) < 0 || aua_scratch(t, e) < 0)
         return -1;
-    if (t->set->pseudo_threshold > 0 && part_alloc(t, &a->trusted, e) < 0)
+    if (t->set->pseudo_threshold > 0 && part_make(t, &a->trusted, t->n_unlabeled, 1, VALUE_F32, e) < 0)
         return -1;
     part_target(t, paste ? "labeller" : "stage2");
     return aua_prototypes_state(t, e);

@@ -37,13 +37,6 @@ static int copypaste_check(const struct settings *s, struct error *e)
     return paste_check(s, "copy-paste", e);
 }
 
-static int make(struct trainer *t, struct tensor *x, enum value_type type, struct error *e)
-{
-    if (!x->data)
-        *x = part_like(&t->image, t->n_labeled, 1, type);
-    return part_alloc(t, x, e);
-}
-
 static int copypaste_begin(struct trainer *t, struct error *e)
 {
     struct copypaste *p = t->method_state;
@@ -54,9 +47,9 @@ static int copypaste_begin(struct trainer *t, struct error *e)
     if (!trainer_model(t, "student", &def, n, NET_TRAINING, 1, e) ||
         !trainer_model(t, "teacher", &calm, n, NET_FORWARD_ONLY, 0, e))
         return -1;
-    if (paste_alloc(t, &p->paste, n, e) < 0 || make(t, &p->other, VALUE_U8, e) < 0)
+    if (paste_alloc(t, &p->paste, n, e) < 0 || part_make(t, &p->other, n, 1, VALUE_U8, e) < 0)
         return -1;
-    if (s->pseudo_threshold > 0 && make(t, &p->confidence, VALUE_F32, e) < 0)
+    if (s->pseudo_threshold > 0 && part_make(t, &p->confidence, n, 1, VALUE_F32, e) < 0)
         return -1;
     part_target(t, "teacher");
     if (p->scratch)

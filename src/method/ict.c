@@ -34,11 +34,9 @@ static int begin(struct trainer *t, struct error *e)
     struct ict *m = t->method_state;
     int pairs = t->n_unlabeled / 2, n = t->n_labeled + pairs;
     struct semi_shape shape = {.student = n, .teacher = pairs, .dice_background = 1};
-    if (semi_begin(t, &m->semi, &shape, e) < 0)
+    if (semi_begin(t, &m->semi, &shape, e) < 0 || part_make(t, &m->seen, n, t->image.c, VALUE_F32, e) < 0)
         return -1;
-    m->seen = part_like(&t->image, n, t->image.c, VALUE_F32);
-    m->target = part_like(&t->image, pairs, t->store->n_classes, VALUE_F32);
-    return part_alloc(t, &m->seen, e) < 0 ? -1 : part_alloc(t, &m->target, e);
+    return part_make(t, &m->target, pairs, t->store->n_classes, VALUE_F32, e);
 }
 
 /* Of the second patch of a pair, in this step. */

@@ -26,11 +26,9 @@ static int begin(struct trainer *t, struct error *e)
     struct mt *m = t->method_state;
     int u = t->n_unlabeled;
     struct semi_shape shape = {.student = t->n_labeled + u, .teacher = u, .dice_background = 1};
-    if (semi_begin(t, &m->semi, &shape, e) < 0)
+    if (semi_begin(t, &m->semi, &shape, e) < 0 || part_make(t, &m->noisy, u, t->image.c, VALUE_F32, e) < 0)
         return -1;
-    m->noisy = part_like(&t->image, u, t->image.c, VALUE_F32);
-    m->target = part_like(&t->image, u, t->store->n_classes, VALUE_F32);
-    return part_alloc(t, &m->noisy, e) < 0 ? -1 : part_alloc(t, &m->target, e);
+    return part_make(t, &m->target, u, t->store->n_classes, VALUE_F32, e);
 }
 
 static void gradients(struct trainer *t)

@@ -35,14 +35,11 @@ void part_learn_labels(struct trainer *t, const char *model, struct loss_scratch
     note(t, "dice", dice);
 }
 
-struct tensor part_like(const struct tensor *like, int n, int c, enum value_type type)
+int part_make(struct trainer *t, struct tensor *x, int n, int c, enum value_type type, struct error *e)
 {
-    struct tensor x = *like;
-    x.data = NULL;
-    x.n = n;
-    x.c = c;
-    x.type = type;
-    return x;
+    const struct tensor *image = &t->image;
+    *x = (struct tensor){x->data, type, n, image->d, image->h, image->w, c};
+    return part_alloc(t, x, e);
 }
 
 int part_alloc(struct trainer *t, struct tensor *x, struct error *e)

@@ -24,9 +24,9 @@ void part_target(struct trainer *t, const char *model);
 /* A step of labels alone: `model`'s pass over the batch, their loss, back, and the notes of it. */
 void part_learn_labels(struct trainer *t, const char *model, struct loss_scratch *scratch);
 
-/* Device memory of a method: the shape of `like` with n items of c channels, then its memory. Alloc
- * keeps what is already there; free accepts what is not. */
-struct tensor part_like(const struct tensor *like, int n, int c, enum value_type type);
+/* Device memory of a method: n items of c channels that are as large as the batch's; or what x says already.
+ * Both keep memory that is there; free accepts what is not. */
+int part_make(struct trainer *t, struct tensor *x, int n, int c, enum value_type type, struct error *e);
 int part_alloc(struct trainer *t, struct tensor *x, struct error *e);
 void part_free(struct trainer *t, struct tensor *x);
 

@@ -19,14 +19,10 @@ int paste_check(const struct settings *s, const char *who, struct error *e)
 
 int paste_alloc(struct trainer *t, struct paste *p, int n, struct error *e)
 {
-    struct tensor *all[] = {&p->mixed, &p->weight[0], &p->weight[1]};
-    for (int i = 0; i < 3; i++) {
-        if (!all[i]->data)
-            *all[i] = part_like(&t->image, n, i == 0 ? t->image.c : 1, VALUE_F32);
-        if (part_alloc(t, all[i], e) < 0)
-            return -1;
-    }
-    return 0;
+    if (part_make(t, &p->mixed, n, t->image.c, VALUE_F32, e) < 0 ||
+        part_make(t, &p->weight[0], n, 1, VALUE_F32, e) < 0)
+        return -1;
+    return part_make(t, &p->weight[1], n, 1, VALUE_F32, e);
 }
 
 void paste_free(struct trainer *t, struct paste *p)

@@ -60,11 +60,11 @@ static int begin(struct trainer *t, struct error *e)
     if (twin_begin(t, &m->twin, &shape, SHARE, e) < 0)
         return -1;
     trainer_find(t, "student")->tested.define = sdf_define;
-    m->target = part_like(&t->image, t->n_unlabeled, classes, VALUE_F32);
-    m->map[0] = m->map[1] = m->dmap = part_like(&t->image, n, classes - 1, VALUE_F32);
-    struct tensor *all[] = {&m->target, &m->map[0], &m->map[1], &m->dmap};
-    for (int i = 0; i < 4; i++)
-        if (part_alloc(t, all[i], e) < 0)
+    if (part_make(t, &m->target, t->n_unlabeled, classes, VALUE_F32, e) < 0)
+        return -1;
+    struct tensor *maps[] = {&m->map[0], &m->map[1], &m->dmap};
+    for (int i = 0; i < 3; i++)
+        if (part_make(t, maps[i], n, classes - 1, VALUE_F32, e) < 0)
             return -1;
     return begin_pairs(t, m, n, e);
 }

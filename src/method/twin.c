@@ -15,8 +15,8 @@ int twin_begin(struct trainer *t, struct twin *w, const struct semi_shape *shape
     struct semi_shape own = *shape;
     own.define = shape->define ? shape->define : sdf_define;
     w->share = share;
-    w->target = part_like(&t->image, t->n_labeled, t->store->n_classes - 1, VALUE_F32);
-    if (semi_begin(t, &w->semi, &own, e) < 0 || part_alloc(t, &w->target, e) < 0)
+    if (semi_begin(t, &w->semi, &own, e) < 0 ||
+        part_make(t, &w->target, t->n_labeled, t->store->n_classes - 1, VALUE_F32, e) < 0)
         return -1;
     return sdf_new(&w->maps, t->dev, dims, e);
 }

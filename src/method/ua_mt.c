@@ -42,13 +42,11 @@ static int begin(struct trainer *t, struct error *e)
     struct semi_shape shape = {.student = t->n_labeled + u, .teacher = 2 * u};
     if (semi_begin(t, &m->semi, &shape, e) < 0)
         return -1;
-    m->noisy = part_like(&t->image, 2 * u, t->image.c, VALUE_F32);
-    m->target = m->mean = part_like(&t->image, u, classes, VALUE_F32);
-    m->certain = part_like(&t->image, u, 1, VALUE_F32);
-    struct tensor *all[] = {&m->noisy, &m->target, &m->mean, &m->certain};
-    for (int i = 0; i < 4; i++)
-        if (part_alloc(t, all[i], e) < 0)
-            return -1;
+    if (part_make(t, &m->noisy, 2 * u, t->image.c, VALUE_F32, e) < 0 ||
+        part_make(t, &m->target, u, classes, VALUE_F32, e) < 0 ||
+        part_make(t, &m->mean, u, classes, VALUE_F32, e) < 0 ||
+        part_make(t, &m->certain, u, 1, VALUE_F32, e) < 0)
+        return -1;
     struct model *teacher = trainer_find(t, "teacher");
     struct net_shape once = {.n = u, .d = t->image.d, .h = t->image.h, .w = t->image.w,
                              .use = NET_FORWARD_ONLY};
