@@ -6,9 +6,8 @@
  *     image -conv1-+
  *
  * Kernels, strides and act (slope below 0) are none that the V-Net's convolutions have (conv.h). 4x4x4
- * kernels of stride 2 are made of these all the same (halving.h); others are small beside them: unfold
- * (kernels_strided.h) and a product of rows (CONV_1), slab by slab of planes, and nothing of the size of all
- * rows is ever stored.
+ * kernels of stride 2 are made of these all the same (halving.h); others are small beside them, and
+ * unfolded (unfolding.h).
  *
  * Parameters are named numbers of struct params as those of any network; a chain is run by its own functions.
  */
