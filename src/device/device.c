@@ -12,8 +12,7 @@ size_t value_bytes(enum value_type t)
 {
     switch (t) {
     case VALUE_F32: return 4;
-    case VALUE_BF16:
-    case VALUE_U16: return 2;
+    case VALUE_BF16: return 2;
     case VALUE_U8: break;
     }
     return 1;

@@ -21,7 +21,7 @@
 #include "base/base.h"
 #include "base/pool.h"
 
-enum value_type { VALUE_F32, VALUE_BF16, VALUE_U8, VALUE_U16 };
+enum value_type { VALUE_F32, VALUE_BF16, VALUE_U8 };
 size_t value_bytes(enum value_type t);
 
 struct tensor {
