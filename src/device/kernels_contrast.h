@@ -8,7 +8,7 @@
 #ifndef FALX_KERNELS_CONTRAST_H
 #define FALX_KERNELS_CONTRAST_H
 
-#include "device/kernels_math.h"
+#include "device/kernels_rows.h"
 
 enum { K_DIMS = 16 };
 #define K_SHORT 1e-12f
@@ -26,8 +26,9 @@ struct k_gather_rows {
 KERNEL void k_gather_rows_range(const struct k_gather_rows *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        uint32_t row = (uint32_t)i / (uint32_t)k->c;
-        k->rows[i] = k->from[k->at[row] * k->c + (i - (int64_t)row * k->c)];
+        int c;
+        int64_t row = k_divide(i, k->c, &c);
+        k->rows[i] = k->from[k->at[row] * k->c + c];
     }
 }
 
@@ -41,8 +42,8 @@ struct k_scatter_rows {
 KERNEL void k_scatter_rows_range(const struct k_scatter_rows *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        uint32_t row = (uint32_t)i / (uint32_t)k->c;
-        int64_t at = k->at[row] * k->c + (i - (int64_t)row * k->c);
+        int c;
+        int64_t row = k_divide(i, k->c, &c), at = k->at[row] * k->c + c;
         k_put(k->to, k->bf16, at, k_get(k->to, k->bf16, at) + k->rows[i]);
     }
 }
