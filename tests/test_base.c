@@ -1,4 +1,5 @@
 /* test_base.c - errors, text, numbers, memory, random numbers, the thread pool and JSON. */
+#include <jansson.h>
 #include <locale.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -297,6 +298,43 @@ static void json_is_bounded(void **state)
     mem_free(quoted);
 }
 
+static int jansson_left; /* allocations until one fails */
+static void *jansson_alloc(size_t bytes)
+{
+    return jansson_left-- == 0 ? NULL : malloc(bytes);
+}
+
+/* jansson has its own ways to say so, or none. */
+static void json_without_memory(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\": [1, \"x\", {\"b\": 2.5}]}";
+    struct error e;
+    struct js *v;
+    int n_parse = 0, refused = 0;
+    json_set_alloc_funcs(jansson_alloc, free);
+    for (int done = 0; !done; n_parse++) {
+        jansson_left = n_parse;
+        done = js_parse(&v, text, strlen(text), &e) == 0;
+        if (done)
+            js_free(v);
+        else /* a string that could not be copied is a bad one to jansson itself */
+            assert_true(e.code == ERR_MEMORY || strstr(e.text, " near '\""));
+    }
+    for (int n = 0; n < 8; n++) {
+        jansson_left = n;
+        char *quoted = js_quote("a\xC3\xA9", &e);
+        refused += !quoted;
+        if (quoted)
+            assert_string_equal(quoted, "\"a\\u00E9\"");
+        else
+            assert_int_equal(e.code, ERR_MEMORY);
+        mem_free(quoted);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_true(n_parse > 8 && refused > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +353,7 @@ int main(void)
 #endif
         cmocka_unit_test(reports_count_and_can_be_held),
         cmocka_unit_test(json_is_bounded),
+        cmocka_unit_test(json_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,8 @@ int js_parse(struct js **out, const char *text, size_t bytes, struct error *e)
         return -1;
     json_error_t why;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    if (!root && !*why.text) /* jansson has no word for it */
+        return fail(e, ERR_MEMORY, NULL, "no memory for %zu bytes of JSON", bytes);
     if (!root)
         return fail(e, ERR_DATA, "C06", "no valid JSON, line %d column %d: %.120s", why.line,
                     why.column, why.text);
@@ -163,15 +165,14 @@ char *js_quote(const char *text, struct error *e)
     json_t *string = json_string(text); /* NULL if it is not UTF-8 */
     if (!string)
         string = escaped_string(text, e);
-    if (!string) {
-        fail(e, ERR_MEMORY, NULL, "no memory for a text of %zu bytes", strlen(text));
-        return NULL;
-    }
     size_t flags = JSON_ENCODE_ANY | JSON_ENSURE_ASCII;
-    size_t n = json_dumpb(string, NULL, 0, flags);
-    char *quoted = mem_alloc(e, n + 1, 1);
-    if (quoted)
-        json_dumpb(string, quoted, n, flags);
+    size_t n = string ? json_dumpb(string, NULL, 0, flags) : 0; /* 0 without memory: there are two quotes */
+    char *quoted = n ? mem_alloc(e, n + 1, 1) : NULL;
+    if (!quoted || json_dumpb(string, quoted, n, flags) != n) {
+        fail(e, ERR_MEMORY, NULL, "no memory for a text of %zu bytes", strlen(text));
+        mem_free(quoted);
+        quoted = NULL;
+    }
     json_decref(string);
     return quoted;
 }
