@@ -441,8 +441,10 @@ static int t_close(int fd)
     return bad ? -1 : code;
 }
 static int t_rename(const char *a, const char *b) { return trapped() ? -1 : io_posix.rename(a, b); }
+static int t_lstat(const char *p, struct stat *s) { return trapped() ? -1 : io_posix.lstat(p, s); }
 static const struct io_ops traps = {t_open,  read,     t_write, t_fsync,
-                                    t_close, t_rename, unlink,  mkdir};
+                                    t_close, t_rename, unlink,  mkdir,
+                                    t_lstat};
 
 static int entries(const char *folder)
 {
@@ -481,6 +483,25 @@ static void a_failed_write_loses_nothing(void **state) /* P03, P05, P06 */
                 if (n >= used)
                     break;
             }
+}
+
+/* A file system that does not answer has not lost the run: beginning anew would remove it. */
+static void a_checkpoint_that_cannot_be_seen(void **state)
+{
+    (void)state;
+    struct error e;
+    struct st_file f;
+    two_generations();
+    for (int n = 0; n < 2; n++) {
+        struct io_ops blind = io_posix;
+        blind.lstat = t_lstat;
+        calls = 0, trap = n, trap_errno = EIO, trap_forever = 1;
+        io = &blind;
+        int result = checkpoint_open(&f, &files, "run", NULL, &e);
+        io = &io_posix;
+        assert_refused(result, e, ERR_SYSTEM, "Z12");
+    }
+    assert_int_equal(open_salt(&e), 2);
 }
 
 static void nothing_leaks_over_many_checkpoints(void **state) /* P20 */
@@ -563,7 +584,7 @@ int main(int argc, char **argv)
         TEST(differing_keys_are_named_and_may_be_overridden),
         TEST(other_models_and_states_are_refused),
         TEST(bad_numbers_are_not_saved),
-        TEST(a_failed_write_loses_nothing),
+        TEST(a_failed_write_loses_nothing), TEST(a_checkpoint_that_cannot_be_seen),
         TEST(nothing_leaks_over_many_checkpoints),
     };
     if (argc > 1 && strcmp(argv[1], "--write") == 0)

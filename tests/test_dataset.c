@@ -469,6 +469,24 @@ static void cases_are_left_out(void **state)
                    "L01");
 }
 
+/* Labels that cannot be reached, on a disk that is not mounted say, are not labels nobody made. */
+static void links_that_lead_nowhere(void **state)
+{
+    (void)state;
+    struct dataset d;
+    struct dataset_options follow = {.follow = 1};
+    static const char *const ends[] = {"labels", "/nowhere/labels"};
+    put_each("images/@.nii", "a b");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(symlink(ends[i], "labels"), 0);
+        assert_refused(dataset_open(&d, ".", &follow, &e), e, ERR_SYSTEM, "Z12");
+        assert_non_null(strstr(e.text, "labels"));
+        assert_int_equal(unlink("labels"), 0);
+    }
+    assert_ok(dataset_open(&d, ".", &follow, &e), e);
+    dataset_free(&d);
+}
+
 /* No allocation that fails may leak, crash or go unnoticed. */
 static void memory_may_run_out(void **state)
 {
@@ -486,6 +504,7 @@ static void memory_may_run_out(void **state)
             int result = dataset_open(&d, sets[s], &(struct dataset_options){.labeled = "1"}, &e);
             done = mem_count() <= n;
             mem_fail_at(-1, 0);
+            assert_true(done || (result < 0 && e.code == ERR_MEMORY));
             if (result == 0)
                 dataset_free(&d);
             assert_true(n < 10000);
@@ -513,6 +532,7 @@ int main(void)
         T(h5),
         T(nothing_recognised),
         T(labels_are_hidden), T(cases_are_left_out),
+        T(links_that_lead_nowhere),
         T(memory_may_run_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,8 @@ static int t_close(int fd)
     return bad ? -1 : code;
 }
 static int t_rename(const char *a, const char *b) { return trapped() ? -1 : io_posix.rename(a, b); }
-static const struct io_ops traps = {t_open, t_read, t_write, t_fsync, t_close, t_rename, unlink, mkdir};
+static const struct io_ops traps = {t_open, t_read, t_write, t_fsync, t_close, t_rename, unlink, mkdir,
+                                    lstat};
 
 static const char old_text[] = "the old content of the file", new_text[] = "quite another content!";
 

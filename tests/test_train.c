@@ -255,7 +255,8 @@ static int t_unlink(const char *p)
     return unlink(p);
 }
 static const struct io_ops traps = {t_open, read,     t_write,  t_fsync,
-                                    close,  t_rename, t_unlink, mkdir};
+                                    close,  t_rename, t_unlink, mkdir,
+                                    lstat};
 
 /* A child trains in "run" and dies at I/O call n. 1 if it died, 0 if it came to the end. */
 static int child_dies_at(int n, int resume)

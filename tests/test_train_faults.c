@@ -181,7 +181,8 @@ static int p_rename(const char *from, const char *to)
     snprintf(disk->name, sizeof disk->name, "%s", to);
     return io_posix.rename(from, to);
 }
-static const struct io_ops power = {p_open, read, p_write, p_fsync, close, p_rename, unlink, mkdir};
+static const struct io_ops power = {p_open, read, p_write, p_fsync, close, p_rename, unlink, mkdir,
+                                    lstat};
 
 /* 1 if the power failed at call n, 0 if the run came to its end before. */
 static int power_fails_at(int n)
@@ -300,7 +301,8 @@ static int gone_rename(const char *from, const char *to)
     return result;
 }
 static const struct io_ops gone = {quick_open, read,        write,  quick_fsync,
-                                   close,      gone_rename, unlink, mkdir};
+                                   close,      gone_rename, unlink, mkdir,
+                                   lstat};
 
 static void a_folder_that_goes_away_ends_the_run(void **state)
 {

@@ -342,7 +342,8 @@ static inline int quick_fsync(int fd)
 }
 static inline int quick_open(const char *p, int f, mode_t m) { return io_posix.open(p, f, m); }
 static const struct io_ops quick = {quick_open, read,   write,  quick_fsync,
-                                    close,      rename, unlink, mkdir};
+                                    close,      rename, unlink, mkdir,
+                                    lstat};
 
 static inline void fresh_folder(const char *run)
 {

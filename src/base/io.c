@@ -20,7 +20,7 @@ static int posix_open(const char *path, int flags, mode_t mode)
     return open(path, flags, mode);
 }
 
-const struct io_ops io_posix = {posix_open, read, write, fsync, close, rename, unlink, mkdir};
+const struct io_ops io_posix = {posix_open, read, write, fsync, close, rename, unlink, mkdir, lstat};
 const struct io_ops *io = &io_posix;
 
 /* ---- what must not outlive us ------------------------------------------------------------------ */
@@ -430,10 +430,20 @@ int io_make_folders(const char *path, struct error *e)
     return result;
 }
 
-int io_exists(const char *path)
+int io_find(const char *path, struct error *e)
 {
     struct stat st;
-    return lstat(path, &st) == 0;
+    if (io->lstat(path, &st) == 0)
+        return 1;
+    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG)
+        return 0;
+    fail_errno(e, errno, "cannot see whether it is there");
+    return fail_in(e, path);
+}
+
+int io_exists(const char *path)
+{
+    return io_find(path, NULL) == 1;
 }
 
 int io_is_folder(const char *path)

@@ -25,6 +25,7 @@ struct io_ops { /* as the POSIX calls of the same name: -1 and errno on failure 
     int (*rename)(const char *from, const char *to);
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path, mode_t mode);
+    int (*lstat)(const char *path, struct stat *out);
 };
 extern const struct io_ops io_posix;
 extern const struct io_ops *io;
@@ -73,6 +74,8 @@ void io_listing_free(struct io_listing *l);
 
 int io_make_folders(const char *path, struct error *e); /* like mkdir -p */
 int io_exists(const char *path);                        /* 1 if a file, folder or link is there */
+/* The same where a wrong "no" does harm: -1 if it cannot be told (no permission, an I/O error). */
+int io_find(const char *path, struct error *e);
 int io_is_folder(const char *path);
 int io_is_same(const char *a, const char *b);            /* 1 if both are there and one, links followed */
 /* A private folder below $TMPDIR or /tmp, and its removal with everything inside. */

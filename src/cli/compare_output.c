@@ -159,14 +159,13 @@ static int add_mask(struct case_picture *k, const struct output *o, const struct
     struct volume_request request = config_request(o->p->c);
     double dice = NAN;
     char *path = mem_format(e, "%s/runs/%s/masks/%s.nii.gz", o->p->c->output, run->name, name);
-    int result = 0;
+    int result = path ? io_find(path, e) : -1;
     request.report = NULL;
-    if (!path)
-        return -1;
-    if (!io_exists(path)) { /* a result that came without its masks is not drawn */
+    if (result != 1) { /* a result that came without its masks is not drawn */
         mem_free(path);
-        return 0;
+        return result;
     }
+    result = 0;
     for (int i = 0; i < run->scores.n_cases; i++)
         if (strcmp(run->scores.names[i], name) == 0)
             dice = run->value[i][0];

@@ -84,10 +84,11 @@ int plan_result(struct compare_run *out, const struct plan *p, const struct plan
 {
     struct checkpoint_facts want;
     struct js *json = NULL;
-    int result = -1;
+    int result = io_find(path, e);
     memset(out, 0, sizeof *out);
-    if (!io_exists(path))
-        return 0;
+    if (result != 1)
+        return result;
+    result = -1;
     if (compare_run_read(out, path, e) < 0 || js_read_file(&json, path, e) < 0 ||
         plan_facts(&want, p, cell, e) < 0)
         goto out;

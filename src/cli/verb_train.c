@@ -238,8 +238,10 @@ static int claim_folder(int *lock, struct config *c, struct error *e)
     io_sign_folder(c->output);
     if (!(path = path_join(e, c->output, "run.json")))
         return -1;
-    int exists = io_exists(path);
+    int exists = io_find(path, e);
     mem_free(path);
+    if (exists < 0)
+        return -1;
     if (exists && !c->resume) {
         fail(e, ERR_CONFIG, "O01", "holds a run already: --resume goes on with it");
         return fail_in(e, c->output);

@@ -4,6 +4,7 @@
  * label by bisection. Hidden and underscore files (the droppings of macOS and of archive tools) are
  * left out, as are notes, and the data files that belong to a header file next to them.
  */
+#include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,12 +58,12 @@ int case_add_channels(struct opening *w, struct data_case *c, const char *path, 
     const char *name = path_name(path), *ending = name + stem_length(name);
     for (int channel = 0;; channel++) {
         char *file = mem_format(e, "%.*s_%04d%s", (int)(ending - path), path, channel, ending);
-        int there = file && io_exists(file), result = file ? 0 : -1;
-        if (there)
-            result = opening_contain(w, file, e) < 0 ? -1 : case_add_image(c, file, e);
+        int there = file ? io_find(file, e) : -1;
+        if (there == 1 && (opening_contain(w, file, e) < 0 || case_add_image(c, file, e) < 0))
+            there = -1;
         mem_free(file);
-        if (result < 0 || !there)
-            return result < 0 ? -1 : channel;
+        if (there != 1)
+            return there < 0 ? -1 : channel;
     }
 }
 
@@ -89,8 +90,9 @@ int opening_add_files(struct opening *w, const char *name, enum split split, con
     struct data_case *c = opening_add(w, name, split, e);
     if (!c || opening_contain(w, image, e) < 0 || case_add_image(c, image, e) < 0)
         return -1;
-    if (!label || !io_exists(label))
-        return 0;
+    int there = label ? io_find(label, e) : 0;
+    if (there != 1)
+        return there;
     return opening_contain(w, label, e) < 0 ? -1 : case_set_label(c, label, e);
 }
 
@@ -167,18 +169,28 @@ char *opening_path(struct opening *w, const char *name, struct error *e)
     return NULL;
 }
 
-int opening_has_folder(struct opening *w, const char *name)
+/* A link that leads nowhere, to what is not mounted for example, is no folder that is missing. */
+int opening_has_folder(struct opening *w, const char *name, struct error *e)
 {
-    char *path = path_join(NULL, w->d->root, name);
-    int found = path && io_is_folder(path);
+    struct stat st;
+    char *path = path_join(e, w->d->root, name);
+    int found = path ? io_find(path, e) : -1;
+    if (found == 1 && stat(path, &st) < 0) {
+        fail_errno(e, errno, "cannot open");
+        found = fail_in(e, path);
+    } else if (found == 1) {
+        found = S_ISDIR(st.st_mode) ? 1 : 0;
+    }
     mem_free(path);
     return found;
 }
 
-int opening_has_file(struct opening *w, const char *name)
+int opening_has_file(struct opening *w, const char *name, struct error *e)
 {
-    char *path = path_join(NULL, w->d->root, name);
-    int found = path && io_exists(path) && !io_is_folder(path);
+    char *path = path_join(e, w->d->root, name);
+    int found = path ? io_find(path, e) : -1;
+    if (found == 1)
+        found = !io_is_folder(path);
     mem_free(path);
     return found;
 }

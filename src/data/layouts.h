@@ -67,9 +67,9 @@ int opening_contain(struct opening *w, const char *path, struct error *e);
  * [L11] unless --follow. */
 char *opening_path(struct opening *w, const char *name, struct error *e);
 int name_leads_out(const char *name); /* 1 if it is absolute or has a ".." */
-/* Below the root, is there a folder (file) of that name? */
-int opening_has_folder(struct opening *w, const char *name);
-int opening_has_file(struct opening *w, const char *name);
+/* Below the root, is there a folder (file) of that name? 1, 0 or -1. */
+int opening_has_folder(struct opening *w, const char *name, struct error *e);
+int opening_has_file(struct opening *w, const char *name, struct error *e);
 
 /* 1 if the name alone tells that it is no scan: text, a picture, voxels whose header is another file. */
 int name_is_other(const char *name);

@@ -48,11 +48,11 @@ static int add_folder(struct opening *w, const char *folder, struct error *e)
             continue;
         char *path =
             mem_format(e, l.entry[i].is_folder ? "%s/%s/mri_norm2.h5" : "%s/%s", folder, name);
-        int is_case = path && (l.entry[i].is_folder ? io_exists(path)
-                                                    : text_ends_with(name, ".h5") ||
-                                                          text_ends_with(name, ".hdf5"));
+        int is_case = !path ? -1
+                    : l.entry[i].is_folder ? io_find(path, e)
+                    : text_ends_with(name, ".h5") || text_ends_with(name, ".hdf5");
         size_t n = l.entry[i].is_folder ? strlen(name) : stem_length(name);
-        if (!path || (is_case && add_file(w, name, n, path, e) < 0))
+        if (is_case < 0 || (is_case && add_file(w, name, n, path, e) < 0))
             found = -1;
         else
             found += is_case;

@@ -138,10 +138,10 @@ static int read_labels(struct opening *w, const struct js *labels, struct error 
 static int add_label(struct opening *w, struct data_case *c, const char *name, struct error *e)
 {
     char *path = opening_path(w, name, e);
-    int result = path ? 0 : -1;
-    if (path && io_exists(path))
+    int there = path ? io_find(path, e) : -1, result = there < 0 ? -1 : 0;
+    if (there == 1)
         result = case_set_label(c, path, e);
-    else if (path)
+    else if (there == 0)
         report_line(w->o->report, REPORT_WARNING, path, "L01",
                     "label named in the json is not there; case \"%.80s\" counts as unlabelled",
                     c->name);
@@ -156,8 +156,8 @@ static int add_image(struct opening *w, struct data_case *c, const struct js *na
     if (!text)
         return fail(e, ERR_DATA, "C06", "case \"%.80s\": an image name is no text", c->name);
     char *path = opening_path(w, text, e);
-    int there = path && io_exists(path);
-    int added = !path ? -1 : there ? 0 : case_add_channels(w, c, path, e);
+    int there = path ? io_find(path, e) : -1;
+    int added = there == 0 ? case_add_channels(w, c, path, e) : there < 0 ? -1 : 0;
     if (added == 0 && !there && strchr(text, '\\'))
         added = fail(e, ERR_DATA, "C06",
                      "\"%.100s\" is not there; folders in a path are told apart by /, not \\", text);
@@ -284,10 +284,11 @@ static int open_msd(struct opening *w, const struct js *root, struct error *e)
         read_labels(w, js_get(root, "labels"), e) < 0)
         return -1;
     const char *name = js_text(js_get(root, "name"));
-    int has_lists = opening_has_file(w, "train.list") || opening_has_file(w, "test.list");
-    if (name && strcasecmp(name, "colon") == 0 && !has_lists)
+    int has_train = opening_has_file(w, "train.list", e);
+    int has_list = has_train == 0 ? opening_has_file(w, "test.list", e) : has_train;
+    if (has_list == 0 && name && strcasecmp(name, "colon") == 0)
         return paper_split_colon(w, e);
-    return 0;
+    return has_list < 0 ? -1 : 0;
 }
 
 /* nnU-Net's `dataset` key: { "case": { "images": [...], "label": "..." } } */
@@ -413,11 +414,12 @@ int layout_open_datalist(struct opening *w, struct error *e)
 int layout_open_json(struct opening *w, struct error *e)
 {
     const char *file = w->json ? w->json : "dataset.json";
-    if (!opening_has_file(w, file))
-        return 0;
+    int result = opening_has_file(w, file, e);
+    if (result != 1)
+        return result;
     struct js *root = NULL;
     char *path = path_join(e, w->d->root, file); /* outlives a `dataroot` that moves the root */
-    int result = -1;
+    result = -1;
     if (path && opening_contain(w, path, e) == 0 && js_read_file(&root, path, e) == 0)
         result = finish(w, path, layout_from_json(w, root, e), e);
     js_free(root);
@@ -452,16 +454,18 @@ static int read_prepared(struct opening *w, const struct js *root, struct error 
 
 int layout_open_prepared(struct opening *w, struct error *e)
 {
-    if (opening_has_file(w, "unfinished")) { /* phantom's record until the end */
+    int half = opening_has_file(w, "unfinished", e); /* phantom's record until the end */
+    if (half == 1) {
         fail(e, ERR_DATA, "L01", "unfinished, made in part only; run the same falx phantom again");
         return fail_in(e, w->d->root);
     }
-    if (!opening_has_file(w, "prepared.json")) {
-        if (!opening_has_folder(w, "unfinished")) /* what prepare keeps there until the end */
-            return 0;
+    int whole = half < 0 ? -1 : opening_has_file(w, "prepared.json", e);
+    if (whole == 0 && (half = opening_has_folder(w, "unfinished", e)) == 1) { /* prepare's, until the end */
         fail(e, ERR_DATA, "L01", "prepared in part only; run the same falx prepare again");
         return fail_in(e, w->d->root);
     }
+    if (whole != 1)
+        return whole < 0 || half < 0 ? -1 : 0;
     struct js *root = NULL;
     char *path = path_join(e, w->d->root, "prepared.json");
     int result = -1;

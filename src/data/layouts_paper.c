@@ -61,43 +61,47 @@ static char *find_series(const char *folder, int depth, struct error *e)
 }
 
 /* First folder below `folder` whose name fits the pattern, as a path; NULL if there is none. */
-static char *find_folder(const char *folder, const char *pattern)
+static int find_folder(char **found, const char *folder, const char *pattern, struct error *e)
 {
     struct io_listing l;
-    char *found = NULL;
-    if (io_list(&l, folder, NULL) < 0)
-        return NULL;
-    for (int i = 0; i < l.n && !found; i++)
+    int result = 0;
+    *found = NULL;
+    if (io_list(&l, folder, e) < 0)
+        return -1;
+    for (int i = 0; i < l.n && !*found && result == 0; i++)
         if (l.entry[i].is_folder && fnmatch(pattern, l.entry[i].name, FNM_CASEFOLD) == 0)
-            found = path_join(NULL, folder, l.entry[i].name);
+            result = (*found = path_join(e, folder, l.entry[i].name)) ? 0 : -1;
     io_listing_free(&l);
-    return found;
+    return result;
 }
 
 /* The folder that holds PANCREAS_0001 and the others: the root, Pancreas-CT/ in it, or in
- * manifest-.../ */
-static char *find_patients(const char *root)
+ * manifest-.../; NULL if there is none. */
+static int find_patients(char **found, const char *root, struct error *e)
 {
-    char *manifest = find_folder(root, "manifest-*");
+    char *manifest = NULL;
+    int result = find_folder(&manifest, root, "manifest-*", e);
     const char *const starts[2] = {root, manifest};
-    char *found = NULL;
-    for (int i = 0; i < 2 && !found && starts[i]; i++) {
-        char *collection = find_folder(starts[i], "Pancreas-CT");
-        char *inside =
-            find_folder(collection ? collection : starts[i], "PANCREAS_[0-9][0-9][0-9][0-9]");
+    *found = NULL;
+    for (int i = 0; i < 2 && !*found && starts[i] && result == 0; i++) {
+        char *collection = NULL, *inside = NULL;
+        result = find_folder(&collection, starts[i], "Pancreas-CT", e);
+        if (result == 0)
+            result = find_folder(&inside, collection ? collection : starts[i],
+                                 "PANCREAS_[0-9][0-9][0-9][0-9]", e);
         if (inside)
-            found = path_folder(NULL, inside);
+            result = (*found = path_folder(e, inside)) ? 0 : -1;
         mem_free(inside);
         mem_free(collection);
     }
     mem_free(manifest);
-    return found;
+    return result;
 }
 
-static char *find_labels(const char *root)
+static int find_labels(char **found, const char *root, struct error *e)
 {
-    char *found = find_folder(root, "TCIA_pancreas_labels*");
-    return found ? found : find_folder(root, "label*");
+    int result = find_folder(found, root, "TCIA_pancreas_labels*", e);
+    return result < 0 || *found ? result : find_folder(found, root, "label*", e);
 }
 
 /* Adds case `number` if its folder is there; answers 1, 0 or -1. */
@@ -123,11 +127,13 @@ static int add_patient(struct opening *w, const char *patients, const char *labe
 int layout_open_pancreas(struct opening *w, struct error *e)
 {
     static const char *const classes[2] = {"background", "pancreas"};
-    char *patients = find_patients(w->d->root);
+    char *patients, *labels = NULL;
+    int result = find_patients(&patients, w->d->root, e), missing = 0;
     if (!patients)
-        return 0;
-    int result = -1, missing = 0;
-    char *labels = find_labels(w->d->root);
+        return result;
+    result = -1;
+    if (find_labels(&labels, w->d->root, e) < 0)
+        goto out;
     w->d->layout = LAYOUT_PANCREAS;
     w->d->align_labels = 1;
     for (int i = 0; i < 80; i++) {
@@ -198,10 +204,10 @@ static int add_la_cases(struct opening *w, const char *folder, struct error *e)
             continue;
         char *image = mem_format(e, "%s/%s/lgemri.nrrd", folder, name);
         char *label = mem_format(e, "%s/%s/laendo.nrrd", folder, name);
-        if (!image || !label)
-            found = -1;
-        else if (io_exists(image))
-            found = opening_add_files(w, name, SPLIT_TRAIN, image, label, e) < 0 ? -1 : found + 1;
+        int there = image && label ? io_find(image, e) : -1;
+        if (there == 1 && opening_add_files(w, name, SPLIT_TRAIN, image, label, e) < 0)
+            there = -1;
+        found = there < 0 ? -1 : found + there;
         mem_free(image);
         mem_free(label);
     }
@@ -213,7 +219,9 @@ int layout_open_la(struct opening *w, struct error *e)
 {
     static const char *const classes[2] = {"background", "left atrium"};
     w->d->layout = LAYOUT_LA;
-    char *folder = find_folder(w->d->root, "Training[ _]Set");
+    char *folder;
+    if (find_folder(&folder, w->d->root, "Training[ _]Set", e) < 0)
+        return -1;
     int found = add_la_cases(w, folder ? folder : w->d->root, e), published = 0;
     mem_free(folder);
     if (found <= 0)

@@ -218,13 +218,14 @@ static int read_if_there(struct list *out, char **path, const char *folder, cons
     *path = NULL;
     for (int i = 0; i < 2; i++) {
         char *p = mem_format(e, "%s/%s%s", folder, name, endings[i]);
-        if (!p)
-            return -1;
-        if (io_exists(p)) {
+        int there = p ? io_find(p, e) : -1;
+        if (there == 1) {
             *path = p;
             return list_read(out, p, follow, e);
         }
         mem_free(p);
+        if (there < 0)
+            return -1;
     }
     return 0;
 }

@@ -163,9 +163,9 @@ static int add_folder(struct opening *w, const char *images_folder, const char *
     struct scan images = {0}, labels = {0};
     struct piece *p = NULL;
     int result = -1, first = w->d->n_cases;
-    if (scan_folder(&images, w, images_folder, ending, e) < 0 ||
-        (labels_folder && opening_has_folder(w, labels_folder) &&
-         scan_folder(&labels, w, labels_folder, ending, e) < 0))
+    int labelled = labels_folder ? opening_has_folder(w, labels_folder, e) : 0;
+    if (labelled < 0 || scan_folder(&images, w, images_folder, ending, e) < 0 ||
+        (labelled && scan_folder(&labels, w, labels_folder, ending, e) < 0))
         goto out;
     p = mem_alloc(e, (size_t)images.n, sizeof *p);
     w->numbered |= rule == CHANNELS_NUMBERED || labels_show_channels(&images, &labels);
@@ -220,24 +220,37 @@ int opening_add_folders(struct opening *w, enum channel_rule rule, const char *e
                    {"imagesUn", NULL, SPLIT_TRAIN}, {"imagesTs", "labelsTs", SPLIT_TEST}};
     int found = 0;
     for (int i = rule == CHANNELS_NUMBERED ? 1 : 0; i < 4; i++) { /* nnU-Net knows no images/ */
-        if (!opening_has_folder(w, folders[i].images))
-            continue;
-        found++;
-        if (add_folder(w, folders[i].images, folders[i].labels, folders[i].split, rule, ending, e) <
-            0)
+        int there = opening_has_folder(w, folders[i].images, e);
+        if (there < 0 || (there && add_folder(w, folders[i].images, folders[i].labels, folders[i].split, rule,
+                                              ending, e) < 0))
             return -1;
+        found += there;
     }
     return found;
 }
 
-int layout_open_plain(struct opening *w, struct error *e)
+static int warn_of_masks(struct opening *w, struct error *e)
 {
-    if (!opening_has_folder(w, "images") && !opening_has_folder(w, "imagesTr"))
-        return 0;
-    w->d->layout = LAYOUT_PLAIN;
-    if (opening_has_folder(w, "masks") && !opening_has_folder(w, "labels") &&
-        !opening_has_folder(w, "labelsTr"))
+    int masks = opening_has_folder(w, "masks", e), labels = opening_has_folder(w, "labels", e);
+    if (labels == 0)
+        labels = opening_has_folder(w, "labelsTr", e);
+    if (masks < 0 || labels < 0)
+        return -1;
+    if (masks && !labels)
         report_line(w->o->report, REPORT_WARNING, w->d->root, "L01",
                     "masks/ is not looked at: labels are expected in labels/ or labelsTr/");
+    return 0;
+}
+
+int layout_open_plain(struct opening *w, struct error *e)
+{
+    int there = opening_has_folder(w, "images", e);
+    if (there == 0)
+        there = opening_has_folder(w, "imagesTr", e);
+    if (there != 1)
+        return there;
+    w->d->layout = LAYOUT_PLAIN;
+    if (warn_of_masks(w, e) < 0)
+        return -1;
     return opening_add_folders(w, CHANNELS_GUESS, NULL, e);
 }

@@ -223,7 +223,7 @@ int run_uncertainty(struct predict_model *out, const char *folder, const char *w
     char *path = path_join(e, folder, "stage1.safetensors");
     if (!path)
         return -1;
-    int stage1 = io_exists(path) && !facts->late_covariance;
+    int stage1 = facts->late_covariance ? 0 : io_find(path, e);
     mem_free(path);
-    return run_model(out, folder, stage1 ? "stage1" : which, facts, dev, e);
+    return stage1 < 0 ? -1 : run_model(out, folder, stage1 ? "stage1" : which, facts, dev, e);
 }

@@ -183,9 +183,10 @@ static int load_finished(struct set *s, struct error *e)
     struct js *json = NULL;
     struct recipe was;
     uint64_t hash_was, hash_is;
-    int status = 0;
-    if (!io_exists(s->json))
-        return 0;
+    int status = io_find(s->json, e);
+    if (status != 1)
+        return status;
+    status = 0;
     if (js_read_file(&json, s->json, e) < 0)
         return s->o->force ? 0 : -1;
     if (recipe_from_json(&was, js_get(json, "recipe"), NULL) == 0 &&

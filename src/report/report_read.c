@@ -256,10 +256,8 @@ static int read_metrics(struct report_run *r, const char *folder, struct error *
 {
     struct runs *store;
     char *path = path_join(e, folder, "metrics.sqlite");
-    int result = -1;
-    if (path && !io_exists(path)) {
-        result = 0;
-    } else if (path && runs_open_reading(&store, path, e) == 0) {
+    int there = path ? io_find(path, e) : -1, result = there == 0 ? 0 : -1;
+    if (there == 1 && runs_open_reading(&store, path, e) == 0) {
         result = read_seconds(r, store, e);
         if (result == 0)
             result = read_all_curves(r, store, e);

@@ -216,8 +216,8 @@ static int load_mask(struct loading *l, int i, struct error *e)
     int field = l->options->mask == CASE_MASK_FIELD;
     if (field && l->set->layout == LAYOUT_PREPARED) {
         char *path = mem_format(e, "%s/masks/%s.nii.gz", l->set->root, l->from[i]->name);
-        int kept = path && io_exists(path);
-        int result = !path ? -1 : kept ? read_mask(c, path, &l->request, e) : 0;
+        int kept = path ? io_find(path, e) : -1;
+        int result = kept == 1 ? read_mask(c, path, &l->request, e) : kept;
         mem_free(path);
         if (result < 0 || kept) return result;
     }

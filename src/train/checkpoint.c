@@ -118,10 +118,8 @@ static int read_both(struct generation g[2], int present[2], const char *run, st
 {
     for (int i = 0; i < 2; i++) {
         char *path = path_join(e, run, file_names[i]);
-        if (!path)
-            return -1;
-        present[i] = io_exists(path);
-        int result = present[i] ? generation_read(&g[i], run, path, e) : 0;
+        present[i] = path ? io_find(path, e) : -1;
+        int result = present[i] == 1 ? generation_read(&g[i], run, path, e) : present[i];
         mem_free(path);
         if (result < 0)
             return -1;
