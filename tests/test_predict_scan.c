@@ -238,6 +238,10 @@ static void models_of_a_run(void **state)
     assert_ok(run_uncertainty(&m, "models", "final", &s.model.def, &facts, s.dev, &e), e);
     assert_memory_equal(m.params->value, s.model.params->value, (size_t)m.params->count * sizeof(float));
     params_free(m.params);
+    facts.stages = 2; /* what stage 2 says of covariance was never trained */
+    assert_refused(run_uncertainty(&m, "models", "final", &s.model.def, &facts, s.dev, &e), e, ERR_DATA,
+                   "S10");
+    assert_null(m.params);
     s.model.params->value[0] = 42;
     assert_ok(model_write("models/stage1.safetensors", s.model.params, &s.model.def, &e), e);
     assert_ok(run_uncertainty(&m, "models", "final", &s.model.def, &facts, s.dev, &e), e);

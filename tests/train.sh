@@ -337,10 +337,12 @@ for cov in '' --stage2-cov; do
     expect 0 done "$falx" train set -o "unsure$cov" $tiny $cov
     expect 0 ambiguity "$falx" predict "unsure$cov" -i $one -o "first$cov.nii.gz" --uncertainty
     rm "unsure$cov/stage1.safetensors"
-    expect 0 ambiguity "$falx" predict "unsure$cov" -i $one -o "late$cov.nii.gz" --uncertainty
 done
+expect 0 ambiguity "$falx" predict unsure--stage2-cov -i $one -o late--stage2-cov.nii.gz --uncertainty
 same first--stage2-cov_std.nii.gz late--stage2-cov_std.nii.gz
-cmp -s first_std.nii.gz late_std.nii.gz && wrong 'the covariance of stage 1 is not asked'
+expect 3 'stage1.safetensors: not there' "$falx" predict unsure -i $one -o late.nii.gz --uncertainty
+expect 3 '[S10]' "$falx" pseudo unsure set -o late
+expect 0 '1 mask' "$falx" predict unsure -i $one -o late.nii.gz
 expect 0 '1 mask' "$falx" predict run -i $one -o one.nrrd
 expect 0 '1 mask' "$falx" predict run -i $one -o near.nrrd --geometry-tolerance 0.1
 expect 2 '.mha' "$falx" predict run -i $one -o one.mha

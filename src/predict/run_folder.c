@@ -128,6 +128,7 @@ static int read_facts(struct run_facts *f, const struct js *json, struct error *
         if (f->patch[a] % 16)
             return fail(e, ERR_DATA, "C01", "network_patch %d, allowed multiples of 16", f->patch[a]);
     }
+    js_int(&f->stages, js_get(json, "stages"));
     /* the first run folders did not tell the axes */
     if (read_flags(f, json, e) < 0 || read_axes(&f->mirrors, 7, json, "mirrored_axes", e) < 0 ||
         read_sides(&f->sides, f->classes, json, e) < 0)
@@ -224,6 +225,10 @@ int run_uncertainty(struct predict_model *out, const char *folder, const char *w
     if (!path)
         return -1;
     int stage1 = facts->late_covariance ? 0 : io_find(path, e);
+    if (stage1 == 0 && !facts->late_covariance && facts->stages > 1 && strcmp(which, "final") == 0) {
+        fail(e, ERR_DATA, "S10", "not there, but uncertainty is that of stage 1: copy it with the run");
+        stage1 = fail_in(e, path);
+    }
     mem_free(path);
     return stage1 < 0 ? -1 : run_model(out, folder, stage1 ? "stage1" : which, facts, dev, e);
 }

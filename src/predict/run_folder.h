@@ -20,6 +20,7 @@ struct run_facts {
     int largest;          /* 1: of every class only the largest component is kept unless told otherwise */
     int adapt;            /* 1: statistics are adapted to each scan unless told otherwise */
     int late_covariance;  /* 1: AUA's covariance was trained in stage 2, too */
+    int64_t stages;       /* of AUA, as read from run.json's settings; 0 if they do not tell */
 };
 
 /* Members of run.json that run_facts_read() understands. */
@@ -33,8 +34,8 @@ int run_model(struct predict_model *out, const char *folder, const char *which,
               const struct run_facts *facts, struct device *dev, struct error *e);
 
 /* The weights that uncertainty is read from, given the model that makes the mask: the stage-1 student of
- * an AUA run, unless that model's covariance is trained, too. out->params is NULL for networks without
- * one. */
+ * an AUA run, unless that model's covariance is trained, too. Refuses a finished run of two stages without
+ * it. out->params is NULL for networks without one. */
 int run_uncertainty(struct predict_model *out, const char *folder, const char *which,
                     const struct net_definition *mask, const struct run_facts *facts, struct device *dev,
                     struct error *e);
