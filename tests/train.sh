@@ -233,6 +233,13 @@ expect 5 'error: 292 MiB of memory are available, this training needs' limited '
     -o small-memory --patch 96 --quiet
 limited '-s 256' "$falx" train set -o small-stack $tiny >out 2>err; code=$?
 [ $code = 0 ] || { [ $code = 4 ] && grep -q 'ulimit -s' err; } || wrong "ulimit -s 256: exit $code"
+# whatever address space is left, and wherever it ends: done or refused, never a crash of a stack that cannot grow
+for kb in $(seq 12000 400 24000); do
+    (ulimit -c 0 -v $kb && exec "$falx" train set -o narrow --method supervised --filters 1 --patch 16 --batch 2 --steps 1 \
+        --quiet --device cpu) >out 2>err; code=$?
+    [ $code = 0 ] || [ $code = 5 ] || wrong "ulimit -v $kb: exit $code, $(tail -1 err)"
+    rm -rf narrow
+done
 [ -z "$(find small-files few-files small-memory -name '.falx-*' 2>/dev/null)" ] || wrong 'temporary files left'
 
 # ---- networks with several outputs: a plain V-Net is published ---------------------------------------------

@@ -60,7 +60,29 @@ static int find_verb(enum verb *out, const char *name, struct error *e)
     return fail_in(e, name);
 }
 
-/* The voxel loops of many classes and samples keep some 300 KiB of arrays on the stack of every thread;
+enum { STACK_USED = 832 << 10, PAGE = 4096 };
+
+static __attribute__((noinline)) void touch_stack(void)
+{
+    volatile char room[STACK_USED];
+    for (int at = STACK_USED - 1; at > 0; at -= PAGE)
+        room[at] = 0;
+    (void)room[0];
+}
+
+/* Where address space is limited (`ulimit -v`), a stack that grows in the midst of the work may find none
+ * left, which no call reports: a crash. So it grows now, if there is as much [P17]. */
+static int grow_stack(struct error *e)
+{
+    void *as_much = mem_alloc(e, STACK_USED, 1);
+    mem_free(as_much);
+    if (!as_much)
+        return -1;
+    touch_stack();
+    return 0;
+}
+
+/* The voxel loops of many classes and samples keep up to 780 KiB of arrays on the stack of every thread;
  * where `ulimit -s` gives less than a megabyte, main's is raised and other threads get theirs by
  * attribute [P15]. */
 static int ensure_stack(struct error *e)
@@ -103,7 +125,8 @@ static int run_verb(const char *name, int argc, char **argv)
         int computes = verb == VERB_TRAIN || verb == VERB_PREDICT || verb == VERB_PSEUDO ||
                        verb == VERB_BENCH || verb == VERB_COMPARE;
         stop_watch(verb);
-        code = computes && ensure_stack(&e) < 0 ? complain(&e) : verb_functions[verb](&c);
+        int ready = !computes || (ensure_stack(&e) == 0 && grow_stack(&e) == 0);
+        code = ready ? verb_functions[verb](&c) : complain(&e);
     }
     config_free(&c);
     return code;
