@@ -23,6 +23,7 @@ enum rng_stream {
     RNG_POINTS,     /* which boundary voxels take part in the contrast */
     RNG_PASTE,      /* boxes of copy-paste */
     RNG_BLEND,      /* shares of patches that are interpolated */
+    RNG_FOCUS,      /* patches that are cut around a class */
     RNG_INPUT_NOISE = 32, /* noise on inputs, + number of the network or pass (up to 16) */
     RNG_DROPOUT = 48,     /* dropped channels, + number of the network or pass */
     RNG_SAMPLE = 64       /* logit samples, + 2 * number of the network: epsilon, then eta */

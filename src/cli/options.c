@@ -196,6 +196,10 @@ const struct option_row options[] = {
      .verbs = TRAIN, .value = "exchange", .choices = SIDES_WORDS,
      .help = "classes that are left and right of one thing, in mirrored patches: exchange makes "
              "the left kidney the right one, keep leaves every class as it is"},
+    {.name = "focus", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.focus),
+     .verbs = TRAIN, .value = "0", .min = 0, .max = 1, .meta = "S",
+     .help = "share of labelled patches that is cut around a voxel of a class, each class as "
+             "often, for small things in large scans"},
     {.name = "dice-share", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.dice_share),
      .verbs = TRAIN, .value = "0.5", .min = 0, .max = 1, .meta = "S",
      .help = "share of Dice in the loss of labels; the rest is cross-entropy"},

@@ -15,6 +15,7 @@
 #include "prepare/fingerprint.h"
 #include "prepare/prepare_set.h"
 #include "sample/find_sides.h"
+#include "sample/focus.h"
 #include "train/train.h"
 
 void train_data_free(struct train_data *d)
@@ -318,6 +319,21 @@ static int treat_sides(const struct config *c, struct case_store *s, const struc
     return 0;
 }
 
+/* Little is learnt of a class that patches seldom show. */
+static int look_for_focus(const struct config *c, struct case_store *s, struct error *e)
+{
+    int patch[3] = {(int)c->set.patch[0], (int)c->set.patch[1], (int)c->set.patch[2]}, rarest;
+    if (focus_find(s, e) < 0)
+        return -1;
+    double seen = focus_seen(s, patch, &rarest);
+    s->focus = (float)c->set.focus;
+    if (s->focus == 0 && seen < 0.1)
+        report_line(console_report(c), REPORT_WARNING, c->args[0], NULL,
+                    "class %d is in %.0f of 100 patches and may not be learnt: a larger --patch, more --steps "
+                    "or --focus 0.3 may help", rarest, 100 * seen);
+    return 0;
+}
+
 int train_data_load(struct train_data *out, struct config *c, struct pool *pool, struct error *e)
 {
     struct dataset d = {0};
@@ -337,7 +353,8 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     if (check_classes(c, &out->store, e) < 0 || copy_names(f, &d, e) < 0 ||
         treat_sides(c, &out->store, f, e) < 0)
         goto out;
-    if (c->set.patch[0] == 0 && choose_patch(c->set.patch, &out->store, &f->recipe, e) < 0)
+    if ((c->set.patch[0] == 0 && choose_patch(c->set.patch, &out->store, &f->recipe, e) < 0) ||
+        look_for_focus(c, &out->store, e) < 0)
         goto out;
     for (int a = 0; a < 3; a++)
         f->patch[a] = (int)c->set.patch[a];

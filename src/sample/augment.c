@@ -229,40 +229,6 @@ static void draw_warp(struct augment_draw *d, const struct augment_options *o,
     if (o->wander) draw_wander(d, scale, patch);
 }
 
-void augment_draw(struct augment_draw *out, const struct augment_options *o,
-                  const struct stored_case *c, const int patch[3], const struct augment_key *key)
-{
-    memset(out, 0, sizeof *out); /* padding bytes too: equal draws are equal bytes */
-    out->key.seed = key->seed; /* member by member, for the same reason */
-    out->key.step = key->step;
-    out->key.slot = key->slot;
-    out->key.view = key->view;
-    out->key.piece = key->piece;
-    out->key.pieces = key->pieces;
-    draw_turn(out, o);
-    int swap = out->turns > 0 && out->turns % 2;
-    int extent[3] = {c->dims[swap], c->dims[1 - swap], c->dims[2]};
-    draw_crop(out, o->crop, extent, patch);
-    draw_warp(out, o, c, patch);
-    out->noise_sd = draw_value(&o->noise, 0.0f, out, AUGMENT_NOISE);
-    out->blur_sd = draw_value(&o->blur, 0.0f, out, AUGMENT_BLUR);
-    out->brightness = draw_value(&o->brightness, 1.0f, out, AUGMENT_BRIGHTNESS);
-    out->shift = draw_value(&o->shift, 0.0f, out, AUGMENT_SHIFT);
-    out->contrast = draw_value(&o->contrast, 1.0f, out, AUGMENT_CONTRAST);
-    out->zoom = draw_value(&o->zoom, 1.0f, out, AUGMENT_ZOOM);
-    out->gamma = draw_value(&o->gamma, 1.0f, out, AUGMENT_GAMMA);
-    struct rng r = augment_rng(key, AUGMENT_GAMMA);
-    for (int i = 0; i < 2; i++) (void)rng_u32(&r); /* those of draw_value */
-    out->invert = rng_uniform(&r) <= 0.25f; /* nnU-Net: 0.1 inverted beside 0.3 plain */
-}
-
-void augment_reversed(int reversed[3], const struct augment_draw *draw)
-{
-    for (int a = 0; a < 3; a++) reversed[a] = draw->mirror[a] ^ (draw->flip == a);
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
 /* Reverses axis `axis` of the turned frame. */
 static void frame_flip(struct frame *f, int axis)
 {
@@ -292,6 +258,60 @@ static void frame_init(struct frame *f, const struct augment_draw *d, const int 
     for (int a = 0; a < 3; a++)
         if (d->mirror[a]) frame_flip(f, a);
 }
+
+/* A patch around a point of the case: any that holds it and could have been drawn without it. */
+static void draw_focus(struct augment_draw *d, const struct augment_options *o, const struct stored_case *c,
+                       const int patch[3])
+{
+    struct rng r = rng_start(d->key.seed, d->key.step, RNG_FOCUS, d->key.slot - d->key.view);
+    struct frame f;
+    if (c->n_focus == 0 || rng_uniform(&r) > o->focus) return;
+    frame_init(&f, d, c->dims);
+    const int *at = c->focus[rng_below(&r, (uint32_t)c->n_focus)].at;
+    for (int a = 0; a < 3; a++) {
+        int to = f.from[a], room = f.extent[to] + 2 * d->pad[to] - patch[to];
+        int place = f.sign[a] * (at[a] - f.base[a]) + d->pad[to];
+        int last = o->crop == AUGMENT_CROP_RANDOM ? room - 1 : d->pad[to] > 0 ? 0 : room;
+        int first = place - patch[to] + 1 > 0 ? place - patch[to] + 1 : 0;
+        last = place < last ? place : last;
+        d->start[to] = first + (int)rng_below(&r, last > first ? (uint32_t)(last - first + 1) : 1);
+    }
+}
+
+void augment_draw(struct augment_draw *out, const struct augment_options *o,
+                  const struct stored_case *c, const int patch[3], const struct augment_key *key)
+{
+    memset(out, 0, sizeof *out); /* padding bytes too: equal draws are equal bytes */
+    out->key.seed = key->seed; /* member by member, for the same reason */
+    out->key.step = key->step;
+    out->key.slot = key->slot;
+    out->key.view = key->view;
+    out->key.piece = key->piece;
+    out->key.pieces = key->pieces;
+    draw_turn(out, o);
+    int swap = out->turns > 0 && out->turns % 2;
+    int extent[3] = {c->dims[swap], c->dims[1 - swap], c->dims[2]};
+    draw_crop(out, o->crop, extent, patch);
+    draw_focus(out, o, c, patch);
+    draw_warp(out, o, c, patch);
+    out->noise_sd = draw_value(&o->noise, 0.0f, out, AUGMENT_NOISE);
+    out->blur_sd = draw_value(&o->blur, 0.0f, out, AUGMENT_BLUR);
+    out->brightness = draw_value(&o->brightness, 1.0f, out, AUGMENT_BRIGHTNESS);
+    out->shift = draw_value(&o->shift, 0.0f, out, AUGMENT_SHIFT);
+    out->contrast = draw_value(&o->contrast, 1.0f, out, AUGMENT_CONTRAST);
+    out->zoom = draw_value(&o->zoom, 1.0f, out, AUGMENT_ZOOM);
+    out->gamma = draw_value(&o->gamma, 1.0f, out, AUGMENT_GAMMA);
+    struct rng r = augment_rng(key, AUGMENT_GAMMA);
+    for (int i = 0; i < 2; i++) (void)rng_u32(&r); /* those of draw_value */
+    out->invert = rng_uniform(&r) <= 0.25f; /* nnU-Net: 0.1 inverted beside 0.3 plain */
+}
+
+void augment_reversed(int reversed[3], const struct augment_draw *draw)
+{
+    for (int a = 0; a < 3; a++) reversed[a] = draw->mirror[a] ^ (draw->flip == a);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* One row of the patch: `n` items of `each` bytes from source items from, from + sign, ... */
 static void copy_row(char *out, const char *in, int64_t from, int sign, int n, size_t each)

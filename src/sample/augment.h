@@ -38,6 +38,7 @@ struct augment_range {
 struct augment_options {
     int rotflip;                   /* 1: RandomRotFlip */
     enum augment_crop crop;
+    float focus;                   /* probability that the patch is cut around one of the case's points */
     float mirror_p[3];             /* of each axis on its own */
     struct augment_range scale;    /* 0.8 shows the patch's content 1/0.8 times as large */
     int wander;                    /* 1: any part of it, where that is not all; else its middle */
@@ -83,7 +84,7 @@ struct augment_draw {
     int invert;          /* gamma acts on the negative image */
 };
 
-/* Fills *out for the patch of this key; of the case only its shape and spacing are looked at. */
+/* Fills *out for the patch of this key; of the case only shape, spacing and points are looked at. */
 void augment_draw(struct augment_draw *out, const struct augment_options *o,
                   const struct stored_case *c, const int patch[3], const struct augment_key *key);
 

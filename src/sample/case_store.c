@@ -44,6 +44,7 @@ static void case_release(struct stored_case *c)
     mem_free(c->image);
     mem_free(c->label);
     mem_free(c->mask);
+    mem_free(c->focus);
 }
 
 struct stored_case *case_store_add(struct case_store *s, const char *name, const int dims[3],

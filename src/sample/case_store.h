@@ -16,6 +16,10 @@
 #include "volume/sides.h"
 #include "volume/volume.h"
 
+struct focus_point {
+    int at[3], class;
+};
+
 struct stored_case {
     char *name;           /* as in the data set */
     int dims[3];          /* d, h, w */
@@ -23,6 +27,8 @@ struct stored_case {
     float *image;         /* (d, h, w, c) */
     label_t *label;       /* (d, h, w), NULL: unlabelled */
     uint8_t *mask;        /* (d, h, w) of 0 and 1, NULL: the store has no masks */
+    struct focus_point *focus; /* (n_focus): what patches may be cut around; NULL: not looked for (focus.h) */
+    int n_focus;
 };
 
 struct case_store {
@@ -32,6 +38,7 @@ struct case_store {
     int n_classes;             /* with background: declared, or highest label + 1 */
     int has_mask;
     struct sides sides;        /* of classes; none after loading */
+    float focus;               /* share of labelled patches that is cut around a class; 0 after loading */
     size_t bytes;              /* of all images, labels and masks */
 };
 

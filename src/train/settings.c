@@ -21,9 +21,9 @@ static const struct {
     ROW(TEXT, method), ROW(INTEGER, seed), ROW(INTEGER, steps), ROW(INTEGER, patch[0]),
     ROW(INTEGER, patch[1]), ROW(INTEGER, patch[2]), ROW(INTEGER, batch), ROW(INTEGER, labeled_batch),
     ROW(INTEGER, filters), WORD(dropout, DROPOUT), WORD(augment, AUGMENT), WORD(sides, SIDES),
-    ROW(REAL, dice_share), WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE), ROW(REAL, lr),
-    ROW(REAL, momentum),
-    ROW(REAL, weight_decay), ROW(REAL, clip), ROW(REAL, ema_decay), ROW(INTEGER, val_every),
+    ROW(REAL, focus), ROW(REAL, dice_share), WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE),
+    ROW(REAL, lr), ROW(REAL, momentum), ROW(REAL, weight_decay), ROW(REAL, clip), ROW(REAL, ema_decay),
+    ROW(INTEGER, val_every),
     ROW(REAL, consistency), ROW(REAL, teacher_noise), WORD(ramp, RAMP), WORD(sup_dice, SWITCH),
     ROW(INTEGER, ssn_rank), ROW(INTEGER, mc_samples), WORD(cov_mask, COV_MASK),
     WORD(ged_metric, GED_METRIC), WORD(head_norm, SWITCH), WORD(nb_rule, NB_RULE),
@@ -49,7 +49,9 @@ void facts_add(struct checkpoint_facts *f, const char *key, const char *fmt, ...
 
 const char *facts_before(const char *key)
 {
-    return strcmp(key, "sides") == 0 ? "exchange" : NULL; /* data with sides is told by its hash */
+    if (strcmp(key, "sides") == 0)
+        return "exchange"; /* data with sides is told by its hash */
+    return strcmp(key, "focus") == 0 ? "0" : NULL;
 }
 
 void facts_settings(struct checkpoint_facts *f, const struct settings *s)

@@ -47,6 +47,7 @@ struct settings {
     int dropout;                /* enum net_dropout_at */
     int augment;                /* enum augment_kind */
     int sides;                  /* enum sides_kind: of left and right classes in mirrored patches */
+    double focus;               /* share of labelled patches that is cut around a class: 0 */
     double dice_share;          /* of Dice in the loss of labels; the rest is cross-entropy: 0.5 */
 
     int optimizer, schedule;    /* enum optim_kind, enum optim_schedule */
