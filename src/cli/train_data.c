@@ -329,8 +329,8 @@ static int look_for_focus(const struct config *c, struct case_store *s, struct e
     s->focus = (float)c->set.focus;
     if (s->focus == 0 && seen < 0.1)
         report_line(console_report(c), REPORT_WARNING, c->args[0], NULL,
-                    "class %d is in %.0f of 100 patches and may not be learnt: a larger --patch, more --steps "
-                    "or --focus 0.3 may help", rarest, 100 * seen);
+                    "class %d is in %.0f of 100 patches and may not be learnt: a larger --patch, more "
+                    "--steps or --focus 0.3 may help", rarest, 100 * seen);
     return 0;
 }
 
