@@ -214,7 +214,7 @@ static uint64_t hash_store(const struct case_store *s, uint64_t hash)
 {
     for (int i = 0; i < s->n_cases; i++) {
         const struct stored_case *k = &s->cases[i];
-        size_t voxels = (size_t)k->dims[0] * (size_t)k->dims[1] * (size_t)k->dims[2];
+        size_t voxels = case_voxels(k);
         hash = hash_bytes(k->name, strlen(k->name), hash);
         hash = hash_bytes(k->dims, sizeof k->dims, hash);
         hash = hash_bytes(k->image, voxels * (size_t)s->channels * sizeof *k->image, hash);
@@ -268,7 +268,7 @@ static int missing_classes(int *first, const struct case_store *s)
     int missing = 0;
     for (int i = 0; i < s->n_labeled; i++) {
         const struct stored_case *k = &s->cases[i];
-        for (int64_t v = 0, n = (int64_t)k->dims[0] * k->dims[1] * k->dims[2]; v < n; v++)
+        for (size_t v = 0, n = case_voxels(k); v < n; v++)
             seen[k->label[v]] = 1;
     }
     for (int k = s->n_classes - 1; k > 0; k--)
@@ -326,8 +326,7 @@ static int look_for_focus(const struct config *c, struct case_store *s, struct e
     if (focus_find(s, e) < 0)
         return -1;
     double seen = focus_seen(s, patch, &rarest);
-    s->focus = (float)c->set.focus;
-    if (s->focus == 0 && seen < 0.1)
+    if (c->set.focus == 0 && seen < 0.1)
         report_line(console_report(c), REPORT_WARNING, c->args[0], NULL,
                     "class %d is in %.0f of 100 patches and may not be learnt: a larger --patch, more "
                     "--steps or --focus 0.3 may help", rarest, 100 * seen);

@@ -131,8 +131,7 @@ int predictor_new(struct predictor **out, struct device *dev, const struct predi
     p->channels = mask->def.channels;
     p->classes = mask->def.classes;
     if (check_options(p, e) < 0 || (make_nets(p, e) < 0 && !predictor_shrink(p, e)) ||
-        make_weights(p, e) < 0 || make_exchange(p, e) < 0 ||
-        statistics_keep(p, e) < 0)
+        make_weights(p, e) < 0 || make_exchange(p, e) < 0 || statistics_keep(p, e) < 0)
         goto failed;
     *out = p;
     return 0;

@@ -16,11 +16,6 @@
 /* Voxel indices along an axis are 32 bits, products 64: one axis may have 2^20 voxels. */
 enum { CASE_MAX_EXTENT = 1 << 20 };
 
-static size_t case_voxels(const struct stored_case *c)
-{
-    return (size_t)c->dims[0] * (size_t)c->dims[1] * (size_t)c->dims[2];
-}
-
 static size_t voxel_bytes(const struct case_store *s, enum case_kind kind)
 {
     return (size_t)s->channels * sizeof(float) + (kind == CASE_LABELED ? sizeof(label_t) : 0)

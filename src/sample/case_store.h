@@ -31,6 +31,11 @@ struct stored_case {
     int n_focus;
 };
 
+static inline size_t case_voxels(const struct stored_case *c)
+{
+    return (size_t)c->dims[0] * (size_t)c->dims[1] * (size_t)c->dims[2];
+}
+
 struct case_store {
     struct stored_case *cases; /* labelled first */
     int n_cases, n_labeled;
@@ -38,7 +43,6 @@ struct case_store {
     int n_classes;             /* with background: declared, or highest label + 1 */
     int has_mask;
     struct sides sides;        /* of classes; none after loading */
-    float focus;               /* share of labelled patches that is cut around a class; 0 after loading */
     size_t bytes;              /* of all images, labels and masks */
 };
 

@@ -32,7 +32,7 @@ static int is_replaced(const char *x, size_t at, const char *from, const char *y
            strcasecmp(x + at + n_from, y + at + n_to) == 0;
 }
 
-/* A single letter is a word only if no other letter stands beside it. */
+/* One or two letters are a word only if no other letter stands beside them. */
 static int is_word(const char *x, size_t at, const char *word)
 {
     size_t n = strlen(word);

@@ -8,11 +8,6 @@ enum {
     TRIALS = 64   /* patches of a case */
 };
 
-static int64_t case_voxels(const struct stored_case *c)
-{
-    return (int64_t)c->dims[0] * c->dims[1] * c->dims[2];
-}
-
 /* Points of a class are those numbered 0, n/POINTS, 2n/POINTS ... of its n voxels, in the order of memory. */
 static int64_t points_before(int64_t voxel, int64_t n)
 {
@@ -25,12 +20,13 @@ static int find_points(struct stored_case *c, int n_classes, struct error *e)
     int classes = 0;
     if (!n)
         return -1;
-    for (int64_t v = 0; v < case_voxels(c); v++)
+    int64_t voxels = (int64_t)case_voxels(c);
+    for (int64_t v = 0; v < voxels; v++)
         n[c->label[v]]++;
     for (int k = 1; k < n_classes; k++)
         classes += n[k] > 0;
     c->focus = mem_alloc(e, (size_t)classes * POINTS + 1, sizeof *c->focus);
-    for (int64_t v = 0; c->focus && v < case_voxels(c); v++) {
+    for (int64_t v = 0; c->focus && v < voxels; v++) {
         int k = c->label[v], row = (int)(v / c->dims[2]);
         if (k == 0)
             continue;

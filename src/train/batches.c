@@ -95,7 +95,7 @@ int batches_sample(struct trainer *t, struct error *e)
         .without = t->own->cut ? SAMPLER_NO_IMAGE | no_label : 0,
         .threads = o->sampler_threads, .depth = o->sampler_threads + 3,
         .report = t->step == 0 ? o->report : NULL};
-    so.augment[SAMPLER_LABELED].focus = b->views || b->plain ? 0 : t->store->focus;
+    so.augment[SAMPLER_LABELED].focus = b->views || b->plain ? 0 : (float)s->focus;
     if (sampler_new(&t->own->sampler, t->store, &so, e) < 0)
         return -1;
     sampler_seek(t->own->sampler, (uint64_t)t->step);

@@ -25,7 +25,7 @@ static void *put(struct trainer *t, const void *from, size_t bytes)
 
 static void put_case(struct trainer *t, struct resident_case *to, const struct stored_case *c, uint8_t *bytes)
 {
-    size_t voxels = (size_t)c->dims[0] * (size_t)c->dims[1] * (size_t)c->dims[2];
+    size_t voxels = case_voxels(c);
     to->image = put(t, c->image, voxels * (size_t)t->store->channels * sizeof(float));
     if (c->label) {
         for (size_t v = 0; v < voxels; v++)
@@ -47,8 +47,7 @@ int resident_begin(struct trainer *t, struct error *e)
         return -1;
     r->n = s->n_cases;
     for (int i = 0; i < r->n; i++) {
-        const int *d = s->cases[i].dims;
-        size_t voxels = (size_t)d[0] * (size_t)d[1] * (size_t)d[2];
+        size_t voxels = case_voxels(&s->cases[i]);
         most = voxels > most ? voxels : most;
     }
     uint8_t *bytes = mem_alloc(e, most, 1);

@@ -10,18 +10,23 @@
 
 enum kind { TEXT, INTEGER, CHOICE, REAL };
 
-#define ROW(kind, name) {#name, kind, offsetof(struct settings, name), NULL}
-#define WORD(name, choice) {#name, CHOICE, offsetof(struct settings, name), choice##_WORDS}
+#define LATER_ROW(kind, name, before) {#name, kind, offsetof(struct settings, name), NULL, before}
+#define LATER_WORD(name, choice, before)                                                            \
+    {#name, CHOICE, offsetof(struct settings, name), choice##_WORDS, before}
+#define ROW(kind, name) LATER_ROW(kind, name, NULL)
+#define WORD(name, choice) LATER_WORD(name, choice, NULL)
 static const struct {
     const char *key;
     enum kind kind;
     size_t offset;
     const char *words;
+    const char *before; /* what files mean that are older than the setting; NULL: all have it */
 } rows[] = {
     ROW(TEXT, method), ROW(INTEGER, seed), ROW(INTEGER, steps), ROW(INTEGER, patch[0]),
     ROW(INTEGER, patch[1]), ROW(INTEGER, patch[2]), ROW(INTEGER, batch), ROW(INTEGER, labeled_batch),
-    ROW(INTEGER, filters), WORD(dropout, DROPOUT), WORD(augment, AUGMENT), WORD(sides, SIDES),
-    ROW(REAL, focus), ROW(REAL, dice_share), WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE),
+    ROW(INTEGER, filters), WORD(dropout, DROPOUT), WORD(augment, AUGMENT),
+    LATER_WORD(sides, SIDES, "exchange"), /* data with sides is told by its hash */
+    LATER_ROW(REAL, focus, "0"), ROW(REAL, dice_share), WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE),
     ROW(REAL, lr), ROW(REAL, momentum), ROW(REAL, weight_decay), ROW(REAL, clip), ROW(REAL, ema_decay),
     ROW(INTEGER, val_every),
     ROW(REAL, consistency), ROW(REAL, teacher_noise), WORD(ramp, RAMP), WORD(sup_dice, SWITCH),
@@ -49,9 +54,10 @@ void facts_add(struct checkpoint_facts *f, const char *key, const char *fmt, ...
 
 const char *facts_before(const char *key)
 {
-    if (strcmp(key, "sides") == 0)
-        return "exchange"; /* data with sides is told by its hash */
-    return strcmp(key, "focus") == 0 ? "0" : NULL;
+    for (int i = 0; i < N_ROWS; i++)
+        if (strcmp(key, rows[i].key) == 0)
+            return rows[i].before;
+    return NULL;
 }
 
 void facts_settings(struct checkpoint_facts *f, const struct settings *s)

@@ -82,7 +82,7 @@ int validate(struct validation *out, struct device *dev, struct params *p,
         if (predict_array(&got, predictor, c->image, c->dims, e) < 0)
             goto out;
         dice_of(dice, n, c->label, got.label,
-                (size_t)c->dims[0] * (size_t)c->dims[1] * (size_t)c->dims[2]);
+                case_voxels(c));
         add_case(&sums, dice, n);
         prediction_free(&got);
     }

@@ -77,7 +77,7 @@ INLINE void score_block(float *score, const float *rows, const float *panel)
             UNROLL
             for (int v = 0; v < SCORE_VECTORS; v++)
                 sum[r][v] = vec_madd(vec_all(rows[r * K + k]),
-                                 *(const vec *)(panel + k * T + v * LANES), sum[r][v]);
+                                     *(const vec *)(panel + k * T + v * LANES), sum[r][v]);
     }
     for (int r = 0; r < 4; r++)
         for (int v = 0; v < SCORE_VECTORS; v++)
@@ -179,7 +179,7 @@ INLINE void weigh(const struct contrast_work *w, float *score, int i0, int j0, i
                 *s = e * (share_i + share_j);
             else
                 *s = vec_madd(e, share_i,
-                          share_j * exp2_vec(*s - *(const vec *)(w->shift + j0 + v * LANES)));
+                              share_j * exp2_vec(*s - *(const vec *)(w->shift + j0 + v * LANES)));
         }
     }
 }
@@ -195,7 +195,7 @@ INLINE void add_products(float *out, const float *weight, int step_a, int step_b
                 UNROLL
                 for (int v = 0; v < ROW; v++)
                     sum[r][v] = vec_madd(vec_all(weight[(a + r) * step_a + b * step_b]),
-                                     *(const vec *)(rows + b * K + v * LANES), sum[r][v]);
+                                         *(const vec *)(rows + b * K + v * LANES), sum[r][v]);
         }
         for (int r = 0; r < PULL_ROWS; r++)
             for (int v = 0; v < ROW; v++)

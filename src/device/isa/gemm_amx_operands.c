@@ -159,7 +159,7 @@ void pairs_fill(const struct strip *w, const struct strip_source *from, int64_t 
             memset(odd_to + (w->n_pairs - after) * TILE_K, 0, (size_t)after * LINE);
         }
         pairs_fill_rows(even_to + BEFORE * TILE_K, odd ? odd_to + (BEFORE - 1) * TILE_K : NULL,
-                        from->y + first * from->ldy + j, from->ldy, rows, column_mask(n - j));
+                        from->y + first * from->ldy + j, from->ldy, rows, vec_first(n - j));
     }
 }
 #endif

@@ -14,7 +14,7 @@
 #include "device/isa/isa.h"
 
 #ifdef __AVX512BF16__
-#include <immintrin.h>
+#include "device/isa/vec.h"
 
 enum {
     TILE_ROWS = 16, /* pairs */
@@ -34,12 +34,6 @@ static inline __m512i interleave(__m256i first, __m256i second)
 {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(first),
                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
-}
-
-/* The first `left` of 16 columns. */
-static inline __mmask16 column_mask(int left)
-{
-    return (__mmask16)(left < TILE_COLS ? (1 << left) - 1 : 0xffff);
 }
 
 /* Steps of 32 k in one segment; the last may be filled up with zeros. */

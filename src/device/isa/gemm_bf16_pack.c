@@ -60,7 +60,7 @@ static void pack_tiles(uint16_t *packed, const struct gemm_shape *s, int64_t row
             for (int step = first; step < end; step++, to += tiles * TILE_SIZE)
                 for (int t = 0; t < tiles; t++) {
                     struct tile_place at = place_tile(s, rows, step, j + t * TILE_COLS, half * TILE_K / 2);
-                    make(to + t * tile, row, from, &at, column_mask(s->n - at.col));
+                    make(to + t * tile, row, from, &at, vec_first(s->n - at.col));
                 }
         }
 }

@@ -24,7 +24,7 @@ static void forward(float *c, int64_t ldc, const void *a, int64_t lda, const int
 
 static inline __m256i load_columns(const uint16_t *from, int valid)
 {
-    return _mm256_maskz_loadu_epi16(column_mask(valid), from);
+    return _mm256_maskz_loadu_epi16(vec_first(valid), from);
 }
 
 static float *join_line(float *to, int V, const void *from, int64_t ldy, int64_t line, int valid)
