@@ -215,24 +215,11 @@ static void load_mask(void *arg, int64_t i)
 }
 
 /* Voxels in another order than the truth's are put into that. */
-static int turn(struct volume *v, const struct volume *truth, double tolerance_mm, struct error *e)
-{
-    int axis[3], flip[3];
-    struct volume turned;
-    if (volume_find_turn(axis, flip, v, truth, tolerance_mm) != 1)
-        return 0;
-    if (volume_permute(&turned, v, axis, flip, e) < 0)
-        return -1;
-    volume_free(v);
-    *v = turned;
-    return 0;
-}
-
 static int turn_mask(struct mask *m, const struct mask *truth, struct error *e)
 {
     m->volume.data = m->labels;
     m->volume.dtype = DTYPE_U16;
-    int result = turn(&m->volume, &truth->volume, m->eval->c->geometry_tolerance_mm, e);
+    int result = volume_turn_onto(&m->volume, &truth->volume, m->eval->c->geometry_tolerance_mm, e);
     m->labels = m->volume.data;
     m->volume.data = NULL;
     return result;
@@ -246,7 +233,7 @@ static int load_image(float **out, const struct eval *v, const char *path, const
     int result = -1;
     if (volume_read(&image, path, &r, e) < 0)
         return -1;
-    if (turn(&image, &truth->volume, v->c->geometry_tolerance_mm, e) < 0)
+    if (volume_turn_onto(&image, &truth->volume, v->c->geometry_tolerance_mm, e) < 0)
         goto out;
     if (memcmp(image.dims, truth->volume.dims, 3 * sizeof *image.dims) != 0)
         fail(e, ERR_DATA, "L02", "image of another shape than the truth");

@@ -38,25 +38,12 @@ static int can_state_place(const struct volume *v)
     return strcmp(v->format, "HDF5") != 0 && strcmp(v->format, "memory") != 0;
 }
 
-/* Programs that draw on a DICOM series count its rows from above, converters from below. */
-static int turn_label(struct volume *label, const struct dataset *d, const struct volume *image,
-                      struct error *e)
-{
-    int axis[3], flip[3];
-    struct volume turned;
-    if (!label->data || volume_find_turn(axis, flip, label, image, d->geometry_tolerance_mm) != 1)
-        return 0;
-    if (volume_permute(&turned, label, axis, flip, e) < 0)
-        return -1;
-    volume_free(label);
-    *label = turned;
-    return 0;
-}
-
 int dataset_match_label(const struct dataset *d, const struct data_case *c, const struct volume *image,
                         struct volume *label, struct error *e)
 {
-    int result = turn_label(label, d, image, e);
+    int result = 0;
+    if (label->data) /* who draws on a DICOM series counts its rows from above, who converts it from below */
+        result = volume_turn_onto(label, image, d->geometry_tolerance_mm, e);
     if (result == 0)
         result = match(d, image, label, "the image", "L02", "L03", e);
     if (result == 0 && image->geometry.known != label->geometry.known && can_state_place(image) &&

@@ -142,6 +142,19 @@ int volume_find_turn(int axis[3], int flip[3], const struct volume *v, const str
     return geometry_distance_mm(&turned, &grid->geometry, grid->dims) <= tolerance_mm ? 1 : -1;
 }
 
+int volume_turn_onto(struct volume *v, const struct volume *grid, double tolerance_mm, struct error *e)
+{
+    int axis[3], flip[3];
+    struct volume turned;
+    if (volume_find_turn(axis, flip, v, grid, tolerance_mm) != 1)
+        return 0;
+    if (volume_permute(&turned, v, axis, flip, e) < 0)
+        return -1;
+    volume_free(v);
+    *v = turned;
+    return 0;
+}
+
 int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3],
                      const int flip[3], struct error *e)
 {

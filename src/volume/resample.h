@@ -69,6 +69,8 @@ void geometry_permute(struct geometry *out, const struct volume *in, const int a
  * 0 if they lie there as they are, or if a file names no orientation; -1 if there is none. */
 int volume_find_turn(int axis[3], int flip[3], const struct volume *v, const struct volume *grid,
                      double tolerance_mm);
+/* That, done to `v`; as it is if there is none. */
+int volume_turn_onto(struct volume *v, const struct volume *grid, double tolerance_mm, struct error *e);
 /* Undoes volume_permute: the arguments are those given to it. */
 int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3],
                      const int flip[3], struct error *e);
