@@ -26,6 +26,7 @@ enum {
     RUNNING = TRAIN | PREDICT | PSEUDO
 };
 
+/* clang-format off */
 const struct option_row options[] = {
     {.name = "help", .letter = 'h', .kind = OPTION_FLAG, .offset = AT(help), .verbs = ALL,
      .traits = OPTION_ARGV_ONLY, .value = "false", .help = "this text"},
@@ -438,6 +439,7 @@ const struct option_row options[] = {
     {.name = "title", .kind = OPTION_TEXT, .group = GROUP_COMPARE, .offset = AT(title),
      .verbs = COMPARE, .value = "falx compare", .meta = "TEXT", .help = "heading of the page"},
 };
+/* clang-format on */
 const int n_options = sizeof options / sizeof *options;
 _Static_assert(sizeof options / sizeof *options <= OPTION_MAX, "raise OPTION_MAX");
 

@@ -445,9 +445,11 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
     }
 }
 
+/* clang-format off */
 #define KERNELS_CONTRAST(X)                                                                       \
     X(gather_rows) X(scatter_rows) X(fold)                                                        \
     X(unit_rows) X(contrast_table) X(contrast_anchors) X(contrast_pull) X(unit_rows_back)
 #define REDUCES_CONTRAST(X) X(class_moments) X(contrast_value) X(proto_count) X(proto_loss)
+/* clang-format on */
 
 #endif

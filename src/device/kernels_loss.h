@@ -374,8 +374,10 @@ KERNEL void k_noise_range(const struct k_noise *k, int64_t i0, int64_t i1)
     }
 }
 
+/* clang-format off */
 #define KERNELS_LOSS(X) X(ce_dice_grad) X(hard_label) X(noise) X(add_softmax) X(mse_grad) X(entropy_grad) \
     X(certain)
 #define REDUCES_LOSS(X) X(ce_dice) X(mse) X(entropy)
+/* clang-format on */
 
 #endif

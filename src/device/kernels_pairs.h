@@ -190,8 +190,10 @@ KERNEL void r_total_range(const struct r_total *k, int64_t i0, int64_t i1, float
     }
 }
 
+/* clang-format off */
 #define KERNELS_PAIRS(X) X(pair_unit) X(pair_product) X(pair_anchor) X(pair_share) X(pair_leave) \
     X(relate) X(relate_share)
 #define REDUCES_PAIRS(X) X(total)
+/* clang-format on */
 
 #endif

@@ -351,7 +351,9 @@ KERNEL void k_pool_grad_range(const struct k_pool_grad *k, int64_t i0, int64_t i
     }
 }
 
+/* clang-format off */
 #define KERNELS_STRIDED(X) X(unfold) X(unfold_grad) X(leaky_grad) X(frame) X(frame_grad) X(join) X(spread) \
     X(halve_weight) X(pool) X(pool_grad)
+/* clang-format on */
 
 #endif

@@ -273,8 +273,10 @@ KERNEL void k_dual_grad_range(const struct k_dual_grad *k, int64_t i0, int64_t i
     }
 }
 
+/* clang-format off */
 #define KERNELS_TWIN(X) X(widen) X(narrow) X(softmax_grad) X(tanh_map) X(tanh_grad) X(distance_grad) \
     X(side_steps) X(side_nearest) X(side_map) X(dual_grad)
 #define REDUCES_TWIN(X) X(distance) X(dual)
+/* clang-format on */
 
 #endif

@@ -69,6 +69,7 @@ struct part {
 };
 enum { ENDLESS_MM = 800 /* radii from here on mean endless; the table says 900 */ };
 
+/* clang-format off */
 static const struct part part_table[] = {
     /* muscles of the back */
     {.tissue = TISSUE_MUSCLE, .axis = 2, .centre_mm = {35, -79, 0}, .radius_mm = {29, 20, 900},
@@ -144,6 +145,7 @@ static const struct part part_table[] = {
     {.tissue = TISSUE_VEIN, .axis = 2, .centre_mm = {10, 0, -45}, .radius_mm = {7, 7, 46},
      .turn = {.02f, 0, 0}, .bend = {.1f, 0}, .soft_mm = 3, .jitter_mm = 3},
 };
+/* clang-format on */
 enum {
     PARTS = sizeof part_table / sizeof part_table[0],
     GLAND_PARTS = 3 /* at the end: gland and veins */

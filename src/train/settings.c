@@ -10,6 +10,7 @@
 
 enum kind { TEXT, INTEGER, CHOICE, REAL };
 
+/* clang-format off */
 #define LATER_ROW(kind, name, before) {#name, kind, offsetof(struct settings, name), NULL, before}
 #define LATER_WORD(name, choice, before)                                                            \
     {#name, CHOICE, offsetof(struct settings, name), choice##_WORDS, before}
@@ -39,6 +40,7 @@ static const struct {
     WORD(stage2_cov, SWITCH), WORD(stage2_paste, SWITCH), ROW(REAL, stage2_share), ROW(INTEGER, stages),
     ROW(REAL, paste_warmup), ROW(REAL, paste_size), ROW(REAL, paste_weight),
 };
+/* clang-format on */
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 void facts_add(struct checkpoint_facts *f, const char *key, const char *fmt, ...)

@@ -271,6 +271,7 @@ static int driver_open(struct cuda_context **out, int index, enum precision prec
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static const struct cuda_driver table = {
     CUDA_DRIVER_VERSION, KERNELS_FORM,
     driver_text, driver_count, driver_open, driver_close,
@@ -281,6 +282,7 @@ static const struct cuda_driver table = {
     cuda_heads_forward, cuda_heads_backward,
     cuda_norm_sums, cuda_grad_join, cuda_contrast, cuda_map, cuda_sum, cuda_reduce,
 };
+/* clang-format on */
 
 extern "C" __attribute__((visibility("default"))) const struct cuda_driver *falx_cuda_driver(void)
 {

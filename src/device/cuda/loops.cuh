@@ -53,13 +53,16 @@ int loops_usual_has_reduce(int reduction, const void *args);
 
 /* Its bodies; how many sums they make, and how many indices a thread has under way. The Gram matrices and
  * what gathers from far are kernels of their own. */
+/* clang-format off */
 #define LOOPS_USUAL_MAPS(X)                                                                              \
     X(ce_dice_grad) X(hard_label) X(sample_nll_grad) X(ged_grad) X(patch) X(mutual_grad) X(pyramid_grad)
 #define LOOPS_USUAL_REDUCES(X)                                                                           \
     X(ce_dice, 5, 4) X(sample_nll, 6, 1) X(square_sum, 1, 8) X(mutual, 1, 2) X(pyramid, 12, 1)           \
     X(class_moments, 66, 1) X(proto_loss, 1, 1)
+/* clang-format on */
 
 /* Bodies with arrays over classes, and the argument that says how many. */
+/* clang-format off */
 #define LOOPS_CLASS_MAPS(X)                                                                              \
     X(ce_dice_grad, classes) X(hard_label, classes) X(sample_nll_grad, g.classes) X(ged_grad, p.classes) \
     X(window_add, c) X(window_spread, g.classes) X(add_softmax, classes) X(mse_grad, classes) \
@@ -68,5 +71,6 @@ int loops_usual_has_reduce(int reduction, const void *args);
 #define LOOPS_CLASS_REDUCES(X)                                                                           \
     X(ce_dice, classes) X(sample_nll, g.classes) X(gram, p.classes) X(proto_loss, classes) \
     X(mse, classes) X(entropy, classes) X(dual, classes) X(mutual, b.classes) X(pyramid, b.classes)
+/* clang-format on */
 
 #endif
