@@ -36,28 +36,31 @@ static void check_branches(int classes, int branches)
     snprintf(more, sizeof more, "%d classes, %d branches", classes, branches);
     for (int i = 0; i < branches; i++)
         z[i] = floats(n * classes, -4, 4), dz[i] = floats(n * classes, -1, 1);
-#define BRANCHES                                                                                   \
-    for (int i = 0; i < branches; i++)                                                             \
-        k.b.logits[i] = F(z[i]);                                                                   \
+#define BRANCHES                                                                                             \
+    for (int i = 0; i < branches; i++)                                                                       \
+        k.b.logits[i] = F(z[i]);                                                                             \
     k.b.n = branches, k.b.classes = classes
-#define DBRANCHES                                                                                  \
-    BRANCHES;                                                                                      \
-    for (int i = 0; i < branches; i++)                                                             \
-        k.dlogits[i] = F(dz[i])
+#define DBRANCHES                                                                                            \
+    BRANCHES;                                                                                                \
+    for (int i = 0; i < branches; i++)                                                                       \
+    k.dlogits[i] = F(dz[i])
     SUMS(mutual, more, n, 1, 1, 0.0, BRANCHES; (k.askers = branches, k.sharpness = 10));
-    MAP(mutual_grad, more, n, DBRANCHES; (k.askers = branches, k.sharpness = 10, k.scale = 0.3f),
-        differences(dz, branches));
+    MAP(mutual_grad, more, n, DBRANCHES;
+        (k.askers = branches, k.sharpness = 10, k.scale = 0.3f), differences(dz, branches));
     for (int i = 0; i < branches; i++)
         upload(&dz[i]);
     SUMS(pyramid, more, n, 3 * branches, 1, 0.0, BRANCHES);
     MAP(pyramid_grad, more, n, DBRANCHES; (k.by_kl = 0.3f, k.by_square[0] = 0.2f, k.by_square[1] = 0.1f,
-        k.by_square[2] = 0.4f, k.by_sure[1] = 0.1f), differences(dz, branches));
+                                           k.by_square[2] = 0.4f, k.by_sure[1] = 0.1f),
+                                          differences(dz, branches));
     struct both y = bytes_below(n, classes), a = floats(2 * classes, -1, 1);
     SUMS(ce_dice, "linear", n, 3 * classes - 1, 1, 0.0,
          (k.logits = F(z[0]), k.label = U(y), k.classes = classes, k.linear = 1));
     upload(&dz[0]);
-    MAP(ce_dice_grad, "linear", n, (k.logits = F(z[0]), k.label = U(y), k.dlogits = F(dz[0]),
-        k.classes = classes, k.a = F(a), k.b = F(a) + classes, k.linear = 1), difference(&dz[0]));
+    MAP(ce_dice_grad, "linear", n,
+        (k.logits = F(z[0]), k.label = U(y), k.dlogits = F(dz[0]), k.classes = classes, k.a = F(a),
+         k.b = F(a) + classes, k.linear = 1),
+        difference(&dz[0]));
     for (int i = 0; i < branches; i++)
         drop(&z[i]), drop(&dz[i]);
     drop(&y), drop(&a);
@@ -72,15 +75,16 @@ static void check_resize(int how, int c, int levels)
     struct both x = floats(coarse, -1, 1);
     char more[32];
     snprintf(more, sizeof more, "rule %d, %d channels, %d", how, c, 1 << levels);
-#define GRIDS                                                                                      \
-    for (int a = 0; a < 3; a++)                                                                    \
-        k.grid.from[a] = from[a], k.grid.to[a] = from[a] << levels;                                \
+#define GRIDS                                                                                                \
+    for (int a = 0; a < 3; a++)                                                                              \
+        k.grid.from[a] = from[a], k.grid.to[a] = from[a] << levels;                                          \
     k.grid.how = how, k.grid.c = c
-    MAP(resize, more, k_runs(fine / c, c), GRIDS; (k.a.y = F(y), k.a.scale = F(tables),
-        k.a.shift = F(tables) + 2 * c, k.a.relu = 1, k.out = F(g)), difference(&g));
+    MAP(resize, more, k_runs(fine / c, c), GRIDS;
+        (k.a.y = F(y), k.a.scale = F(tables), k.a.shift = F(tables) + 2 * c, k.a.relu = 1, k.out = F(g)),
+        difference(&g));
     /* from far, thousands of numbers are added in another order */
-    MAP(resize_grad, more, k_runs(coarse / c, c), GRIDS; (k.g = F(g), k.dx = F(y)),
-        difference(&y) / (levels > 1 ? 8 : 1));
+    MAP(resize_grad, more, k_runs(coarse / c, c), GRIDS;
+        (k.g = F(g), k.dx = F(y)), difference(&y) / (levels > 1 ? 8 : 1));
     upload(&y);
     MAP(meet, more, coarse, (k.to = F(y), k.from = F(x)), difference(&y));
     drop(&y), drop(&g), drop(&tables), drop(&x);
@@ -95,22 +99,25 @@ static void check_shake(int c, int bf16)
     struct both means = floats(n, 0, 1), parts = floats(ITEMS * 11, 0, 1);
     char more[32];
     snprintf(more, sizeof more, "%d channels %s", c, bf16 ? "bf16" : "f32");
-#define VIEW                                                                                       \
-    (k.a.y = y.at[side], k.a.bf16 = bf16, k.a.scale = F(tables), k.a.shift = F(tables) + ITEMS * c, \
+#define VIEW                                                                                                 \
+    (k.a.y = y.at[side], k.a.bf16 = bf16, k.a.scale = F(tables), k.a.shift = F(tables) + ITEMS * c,          \
      k.a.relu = 1)
 #define SHAKE (k.out = F(out), k.c = c, k.amount = 0.3f, k.seed = 3, k.step = 4, k.first = 5)
     MAP(shake, more, count / 4, (VIEW, SHAKE), difference(&out));
     MAP(shake, "drop, fresh", count / 4, (VIEW, SHAKE, k.drop = k.fresh = 1), difference(&out));
-    MAP(activity, more, n, (VIEW, k.out = F(means), k.voxels = (int)n / ITEMS, k.c = c),
-        difference(&means));
+    MAP(activity, more, n, (VIEW, k.out = F(means), k.voxels = (int)n / ITEMS, k.c = c), difference(&means));
     upload(&means);
-    MAP(peak, more, ITEMS * 10, (k.from = F(means), k.to = F(parts), k.count = n / ITEMS, k.parts = 10,
-        k.sign = -1), difference(&parts));
-    MAP(peak, "last", ITEMS, (k.from = F(parts), k.to = F(parts) + ITEMS * 10, k.count = 10, k.parts = 1,
-        k.sign = 1), difference(&parts));
+    MAP(peak, more, ITEMS * 10,
+        (k.from = F(means), k.to = F(parts), k.count = n / ITEMS, k.parts = 10, k.sign = -1),
+        difference(&parts));
+    MAP(peak, "last", ITEMS,
+        (k.from = F(parts), k.to = F(parts) + ITEMS * 10, k.count = 10, k.parts = 1, k.sign = 1),
+        difference(&parts));
     /* below three times the least: some voxels */
-    MAP(keep_low, more, k_runs(n, c), (VIEW, k.out = F(out), k.activity = F(means),
-        k.peak = F(parts) + ITEMS * 10, k.voxels = (int)n / ITEMS, k.c = c, k.share = -3), difference(&out));
+    MAP(keep_low, more, k_runs(n, c),
+        (VIEW, k.out = F(out), k.activity = F(means), k.peak = F(parts) + ITEMS * 10,
+         k.voxels = (int)n / ITEMS, k.c = c, k.share = -3),
+        difference(&out));
     drop(&y), drop(&out), drop(&tables), drop(&means), drop(&parts);
 }
 

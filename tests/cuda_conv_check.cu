@@ -142,7 +142,7 @@ struct one {
     int grad;                /* 0: G alone, 1: behind relu, 2: p, q, r */
     int dx, add;
     int f32_out, f32_dx, f32_in;
-    int mixed;               /* 1: the gradient is not of the output's type but of the precision's */
+    int mixed; /* 1: the gradient is not of the output's type but of the precision's */
 };
 
 struct set {
@@ -155,7 +155,7 @@ struct set {
     struct both center; /* of the channels that norm_sums are of */
     int with_sums;
     std::vector<double> moments, sums;
-    struct both tables, grads;    /* what is made of them, see tables_at() and grads_at() */
+    struct both tables, grads; /* what is made of them, see tables_at() and grads_at() */
     std::vector<float> tables_before, grads_before;
     double *statistics;           /* (2, c) of each */
     std::vector<double> a, dy, w; /* operands */
@@ -166,8 +166,9 @@ struct set {
 
 static double operand(const struct set *s, float f)
 {
-    return s->precision == PRECISION_BF16 ? from_bf16(to_bf16(f))
-           : s->precision == PRECISION_TF32 ? to_tf32(f) : f;
+    return s->precision == PRECISION_BF16   ? from_bf16(to_bf16(f))
+           : s->precision == PRECISION_TF32 ? to_tf32(f)
+                                            : f;
 }
 
 static void set_up(struct set *s, const struct one *o, enum precision precision)
@@ -286,9 +287,10 @@ static struct k_norm_grads grads_at(const struct set *s, float *f, double *stati
 
 static void tear_down(struct set *s)
 {
-    struct both *all[] = {&s->x[0], &s->x[1], &s->scale[0], &s->scale[1], &s->shift[0], &s->shift[1], &s->y,
-                          &s->g, &s->p, &s->q, &s->r, &s->y_scale, &s->y_shift, &s->dx, &s->weight, &s->bias,
-                          &s->dweight, &s->dbias, &s->center, &s->tables, &s->grads};
+    struct both *all[] = {&s->x[0],    &s->x[1],   &s->scale[0], &s->scale[1], &s->shift[0], &s->shift[1],
+                          &s->y,       &s->g,      &s->p,        &s->q,        &s->r,        &s->y_scale,
+                          &s->y_shift, &s->dx,     &s->weight,   &s->bias,     &s->dweight,  &s->dbias,
+                          &s->center,  &s->tables, &s->grads};
     for (struct both *b : all)
         if (!b->host.empty())
             cudaFree(b->t.data);
@@ -301,8 +303,8 @@ static void tear_down(struct set *s)
 static void run(struct cuda_context *c, struct set *s)
 {
     const struct one *o = &s->o;
-    struct conv_shape shape = {o->kind, o->n + 1, o->d, o->h, o->w, o->c_in, o->c_out, s->x[0].t.type,
-                               s->y.t.type, 1, o->dx};
+    struct conv_shape shape = {o->kind,  o->n + 1,       o->d,        o->h, o->w, o->c_in,
+                               o->c_out, s->x[0].t.type, s->y.t.type, 1,    o->dx};
     struct k_norm_tables tables = tables_at(s, data_of(&s->tables), s->statistics, s->mean);
     struct k_norm_grads grads = grads_at(s, data_of(&s->grads), s->statistics + 2 * o->c_out, s->norm_sums);
     struct conv_stats stats = {s->mean, s->m2, &tables};
@@ -314,7 +316,8 @@ static void run(struct cuda_context *c, struct set *s)
     must(cuda_conv_forward(v, &s->in, data_of(&s->bias), &s->y.t, &stats), "conv_forward");
     must(cuda_conv_backward(v, &s->grad, &s->in, o->dx ? &s->dx.t : NULL,
                             o->add ? CONV_ADD_DX | CONV_ADD_WEIGHT : CONV_SAME_X, data_of(&s->dweight),
-                            data_of(&s->dbias), s->with_sums ? &sums : NULL), "conv_backward");
+                            data_of(&s->dbias), s->with_sums ? &sums : NULL),
+         "conv_backward");
     must(cudaDeviceSynchronize(), "running");
     down(&s->y);
     down(&s->dx);
@@ -383,8 +386,8 @@ static void touch(const struct set *s, struct truth *t, int64_t in, int64_t out,
     int ci = s->o.c_in, co = s->o.c_out;
     for (int i = 0; i < ci; i++)
         for (int j = 0; j < co; j++) {
-            int64_t at = s->o.kind == CONV_UP ? (int64_t)(tap * co + j) * ci + i
-                                              : (int64_t)(tap * ci + i) * co + j;
+            int64_t at =
+                s->o.kind == CONV_UP ? (int64_t)(tap * co + j) * ci + i : (int64_t)(tap * ci + i) * co + j;
             double a = s->a[in * ci + i], g = s->dy[out * co + j], w = s->w[at];
             t->y[out * co + j] += a * w;
             t->dx[in * ci + i] += g * w;
@@ -524,9 +527,9 @@ static void check(struct cuda_context *c, const struct one *o)
     bad |= judge("dx", ex, s.dx.t.type == VALUE_BF16 ? 1e-5 : f32);
     bad |= judge("dweight", ew, f32) | judge_sums(&s) | judge_norm(&s) | judge_then(&s);
     printf("%s %s kind %d %dx%dx%dx%d %d->%d sources %d norm %d relu %d grad %d add %d f32 %d%d%d: "
-           "y %.1e dx %.1e dw %.1e\n", bad ? "FAIL" : "PASS", names[c->precision], o->kind, o->n, o->d,
-           o->h, o->w, o->c_in, o->c_out, o->sources, o->norm, o->relu, o->grad, o->add, o->f32_out,
-           o->f32_dx, o->f32_in, ey, ex, ew);
+           "y %.1e dx %.1e dw %.1e\n",
+           bad ? "FAIL" : "PASS", names[c->precision], o->kind, o->n, o->d, o->h, o->w, o->c_in, o->c_out,
+           o->sources, o->norm, o->relu, o->grad, o->add, o->f32_out, o->f32_dx, o->f32_in, ey, ex, ew);
     fflush(stdout);
     failures += bad;
     tear_down(&s);

@@ -50,13 +50,13 @@ struct layer {
 };
 
 static const struct layer layers[] = {
-    {"first", CONV_3, 0, 1, 16, 1},     {"three 16", CONV_3, 0, 16, 16, 1},
-    {"three 32", CONV_3, 1, 32, 32, 4}, {"three 64", CONV_3, 2, 64, 64, 6},
+    {"first", CONV_3, 0, 1, 16, 1},        {"three 16", CONV_3, 0, 16, 16, 1},
+    {"three 32", CONV_3, 1, 32, 32, 4},    {"three 64", CONV_3, 2, 64, 64, 6},
     {"three 128", CONV_3, 3, 128, 128, 6}, {"three 256", CONV_3, 4, 256, 256, 3},
-    {"down 16", CONV_DOWN, 0, 16, 32, 1}, {"down 32", CONV_DOWN, 1, 32, 64, 1},
+    {"down 16", CONV_DOWN, 0, 16, 32, 1},  {"down 32", CONV_DOWN, 1, 32, 64, 1},
     {"down 64", CONV_DOWN, 2, 64, 128, 1}, {"down 128", CONV_DOWN, 3, 128, 256, 1},
-    {"up 256", CONV_UP, 4, 256, 128, 1}, {"up 128", CONV_UP, 3, 128, 64, 1},
-    {"up 64", CONV_UP, 2, 64, 32, 1},   {"up 32", CONV_UP, 1, 32, 16, 1},
+    {"up 256", CONV_UP, 4, 256, 128, 1},   {"up 128", CONV_UP, 3, 128, 64, 1},
+    {"up 64", CONV_UP, 2, 64, 32, 1},      {"up 32", CONV_UP, 1, 32, 16, 1},
     {"head", CONV_1, 0, 16, 2, 1},
 };
 
@@ -79,8 +79,8 @@ static void run_timed(const struct timed *t, int what)
         must(cuda_conv_forward(t->v, &t->in, t->bias, &t->y, what == FORWARD ? NULL : &t->stats), "forward");
     else
         must(cuda_conv_backward(t->v, &t->grad, &t->in, what == DWEIGHT ? NULL : &t->dx, CONV_SAME_X,
-                                what == DWEIGHT ? t->dweight : NULL, NULL,
-                                what == DX_SUMS ? &t->sums : NULL), "backward");
+                                what == DWEIGHT ? t->dweight : NULL, NULL, what == DX_SUMS ? &t->sums : NULL),
+             "backward");
 }
 
 static float time_of(const struct timed *t, int what)
@@ -177,8 +177,7 @@ static void time_layer(struct cuda_context *c, const struct layer *l, int n, dou
     printf("\n");
     fflush(stdout);
     cuda_conv_free(t.v);
-    void *all[] = {x.data, t.y.data, g.data, t.dx.data, tables, weight, t.dweight, t.stats.mean,
-                   t.sums.sums};
+    void *all[] = {x.data, t.y.data, g.data, t.dx.data, tables, weight, t.dweight, t.stats.mean, t.sums.sums};
     for (void *p : all)
         cudaFree(p);
 }
@@ -190,8 +189,9 @@ static void time_all(struct cuda_context *c, int n, const char *only)
         if (strstr(l.name, only))
             time_layer(c, &l, n, total);
     printf("V-Net of %d items: forward %.3f ms, with moments %.3f, dx %.3f, with sums %.3f, dweight %.3f; "
-           "a step %.3f\n", n, total[FORWARD], total[FORWARD_STATS], total[DX], total[DX_SUMS],
-           total[DWEIGHT], total[FORWARD_STATS] + total[DX_SUMS] + total[DWEIGHT]);
+           "a step %.3f\n",
+           n, total[FORWARD], total[FORWARD_STATS], total[DX], total[DX_SUMS], total[DWEIGHT],
+           total[FORWARD_STATS] + total[DX_SUMS] + total[DWEIGHT]);
 }
 
 int main(int n, char **arg)

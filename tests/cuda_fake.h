@@ -26,8 +26,8 @@ static struct {
     /* ... or, without a word, the first number of what this convolution gives (counted from 1) */
     int lie_forward, lie_backward;
     /* what was seen */
-    int64_t calls;   /* that work on the GPU; free and close are not counted */
-    int64_t after;   /* of these after the failure */
+    int64_t calls; /* that work on the GPU; free and close are not counted */
+    int64_t after; /* of these after the failure */
     int opened, closed, blocks;
     size_t used;
     char *arena;
@@ -85,14 +85,14 @@ static int fake_call(void)
     return fake.code;
 }
 
-#define FAKE_CALL(work)              \
-    do {                             \
-        int code_ = fake_call();     \
-        if (code_)                   \
-            return code_;            \
-        fake_unlock();               \
-        work;                        \
-        return fake_lock();          \
+#define FAKE_CALL(work)                                                                                      \
+    do {                                                                                                     \
+        int code_ = fake_call();                                                                             \
+        if (code_)                                                                                           \
+            return code_;                                                                                    \
+        fake_unlock();                                                                                       \
+        work;                                                                                                \
+        return fake_lock();                                                                                  \
     } while (0)
 
 static const char *fake_text(int code)
@@ -106,14 +106,16 @@ static int fake_count(int *out)
     return 0;
 }
 
-static int fake_open(struct cuda_context **out, int index, enum precision precision,
-                     struct cuda_facts *facts)
+static int fake_open(struct cuda_context **out, int index, enum precision precision, struct cuda_facts *facts)
 {
     static struct cuda_context contexts[8];
     struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 2};
     (void)precision;
-    *facts = (struct cuda_facts){.name = "NVIDIA Fake", .driver = fake.driver, .runtime = 13000,
-                                 .total = fake.total, .available = fake.total - fake.used};
+    *facts = (struct cuda_facts){.name = "NVIDIA Fake",
+                                 .driver = fake.driver,
+                                 .runtime = 13000,
+                                 .total = fake.total,
+                                 .available = fake.total - fake.used};
     if (fake.driver < 13000)
         return FAKE_OLD;
     if (fake.gpus == 0)
@@ -227,7 +229,7 @@ static int fake_conv_forward(struct conv *v, const struct conv_in *x, const floa
     if (stats)
         own = *stats;
     FAKE_CALL(fake.cpu->ops->conv_forward(v, x, bias, y, stats ? &own : NULL);
-              if (--fake.lie_forward == 0) *(float *)y->data += 1);
+              if (--fake.lie_forward == 0) * (float *)y->data += 1);
 }
 
 /* All weight gradients but the last so many. */
@@ -261,7 +263,7 @@ static int fake_conv_backward(struct conv *v, const struct conv_grad *dy, const 
                               const struct conv_sums *sums)
 {
     FAKE_CALL(fake_backward(v, dy, x, dx, add, dweight, dbias, sums);
-              if (--fake.lie_backward == 0) *(float *)dx->data += 100);
+              if (--fake.lie_backward == 0) * (float *)dx->data += 100);
 }
 
 static int fake_catch_up(struct cuda_context *c, int but)

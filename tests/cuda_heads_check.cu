@@ -50,9 +50,14 @@ static struct heads heads_of(const struct scene *s)
     struct heads h = {s->narrows + 1, s->relu, s->voxels, (const float *)s->x.at[1]};
     h.dx = s->dx.at[1];
     for (int i = 0; i < h.n; i++) {
-        struct head one = {channels_of(i), (const float *)s->weight[i].at[1], (const float *)s->bias[i].at[1],
-                           (float *)s->y[i].at[1], (const float *)s->dy[i].at[1],
-                           (float *)s->dweight[i].at[1], (float *)s->dbias[i].at[1], s->add};
+        struct head one = {channels_of(i),
+                           (const float *)s->weight[i].at[1],
+                           (const float *)s->bias[i].at[1],
+                           (float *)s->y[i].at[1],
+                           (const float *)s->dy[i].at[1],
+                           (float *)s->dweight[i].at[1],
+                           (float *)s->dbias[i].at[1],
+                           s->add};
         h.head[i] = one;
     }
     return h;
@@ -85,8 +90,8 @@ static void expect_gradients(struct scene *s, int head)
         for (int k = 0; k <= HEADS_IN; k++) {
             double sum = 0;
             for (int64_t v = 0; v < s->voxels; v++)
-                sum += (double)rounded(dy[v * c + o]) *
-                       (k < HEADS_IN ? (double)rounded(read_x(s, v, k)) : 1.0);
+                sum +=
+                    (double)rounded(dy[v * c + o]) * (k < HEADS_IN ? (double)rounded(read_x(s, v, k)) : 1.0);
             float *to = k < HEADS_IN ? (float *)s->dweight[head].at[0] + k * c + o
                                      : (float *)s->dbias[head].at[0] + o;
             *to = (float)(s->add ? (double)*to + sum : sum);

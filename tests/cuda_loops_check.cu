@@ -23,28 +23,31 @@ static double time_map(int kernel, const void *args, int64_t count)
 }
 
 /* Runs the body here and there; `set` fills k for `side`; `error` compares what it wrote. */
-#define MAP(name, more, count, set, error)                                                         \
-    do {                                                                                           \
-        struct k_##name here = {}, there = {};                                                     \
-        for (int side = 0; side < 2; side++) {                                                     \
-            struct k_##name &k = side ? there : here;                                              \
-            set;                                                                                   \
-        }                                                                                          \
-        must(d->map(gpu, KERNEL_##name, &there, (count)), #name);                                  \
-        k_##name##_range(&here, 0, (count));                                                       \
-        double off_ = error;                                                                       \
-        verdict(#name, more, off_, 2e-6, time_map(KERNEL_##name, &there, (count)));                \
+#define MAP(name, more, count, set, error)                                                                   \
+    do {                                                                                                     \
+        struct k_##name here = {}, there = {};                                                               \
+        for (int side = 0; side < 2; side++) {                                                               \
+            struct k_##name &k = side ? there : here;                                                        \
+            set;                                                                                             \
+        }                                                                                                    \
+        must(d->map(gpu, KERNEL_##name, &there, (count)), #name);                                            \
+        k_##name##_range(&here, 0, (count));                                                                 \
+        double off_ = error;                                                                                 \
+        verdict(#name, more, off_, 2e-6, time_map(KERNEL_##name, &there, (count)));                          \
     } while (0)
 
 static void check_optim(void)
 {
     int64_t n = voxels;
     struct both w = floats(n, -1, 1), m = floats(n, -1, 1), v = floats(n, 0, 1), g = floats(n, -1, 1);
-    MAP(sgd, "", n, (k.w = F(w), k.m = F(m), k.g = F(g), k.rate = 0.1f, k.momentum = 0.9f,
-                     k.decay = 1e-4f, k.factor = 0.5f), larger(difference(&w), difference(&m)));
+    MAP(sgd, "", n,
+        (k.w = F(w), k.m = F(m), k.g = F(g), k.rate = 0.1f, k.momentum = 0.9f, k.decay = 1e-4f,
+         k.factor = 0.5f),
+        larger(difference(&w), difference(&m)));
     upload(&w), upload(&m);
-    MAP(adam, "", n, (k.w = F(w), k.m = F(m), k.v = F(v), k.g = F(g), k.rate = 0.1f, k.beta1 = 0.9f,
-                      k.beta2 = 0.99f, k.scale = 1.1f, k.epsilon = 1e-8f, k.decay = 1e-4f, k.factor = 1),
+    MAP(adam, "", n,
+        (k.w = F(w), k.m = F(m), k.v = F(v), k.g = F(g), k.rate = 0.1f, k.beta1 = 0.9f, k.beta2 = 0.99f,
+         k.scale = 1.1f, k.epsilon = 1e-8f, k.decay = 1e-4f, k.factor = 1),
         larger(difference(&w), larger(difference(&m), difference(&v))));
     upload(&w);
     MAP(ema, "", n, (k.teacher = F(w), k.student = F(g), k.keep = 0.99f, k.take = 0.01f), difference(&w));
@@ -56,9 +59,10 @@ static void check_mix(void)
     int64_t n = voxels;
     struct both out = floats(2 * n, 0, 1), a = floats(2 * n, 0, 1), b = floats(2 * n, 0, 1);
     struct both sa = floats(n, 0, 1), sb = floats(n, 0, 1);
-    MAP(paste, "2 channels", n, (k.out = F(out), k.ground = F(a), k.box = F(b), k.ground_shows = F(sa),
-        k.box_shows = F(sb), k.c = 2, k.h = 50, k.w = 40, k.first[0] = 3, k.first[1] = 5, k.first[2] = 7,
-        k.extent[0] = 100, k.extent[1] = 30, k.extent[2] = 20),
+    MAP(paste, "2 channels", n,
+        (k.out = F(out), k.ground = F(a), k.box = F(b), k.ground_shows = F(sa), k.box_shows = F(sb), k.c = 2,
+         k.h = 50, k.w = 40, k.first[0] = 3, k.first[1] = 5, k.first[2] = 7, k.extent[0] = 100,
+         k.extent[1] = 30, k.extent[2] = 20),
         larger(difference(&out), larger(difference(&sa), difference(&sb))));
     upload(&a), upload(&b);
     MAP(blend, "", n, (k.out = F(out), k.a = F(a), k.b = F(b), k.keep = 0.3f, k.take = 0.7f),
@@ -66,8 +70,9 @@ static void check_mix(void)
     MAP(at_least, "", n, (k.value = F(a), k.floor = 0.4f), difference(&a));
     MAP(mask_below, "", n, (k.weight = F(b), k.value = F(out), k.floor = 0.4f), difference(&b));
     struct both x = floats(n, -1, 1), y = floats(n, -1, 1);
-    MAP(noise, "", (n + 3) / 4, (k.out = F(y), k.in = F(x), k.count = n, k.sd = 0.1f, k.seed = 7, k.step = 3,
-        k.stream = 11), difference(&y));
+    MAP(noise, "", (n + 3) / 4,
+        (k.out = F(y), k.in = F(x), k.count = n, k.sd = 0.1f, k.seed = 7, k.step = 3, k.stream = 11),
+        difference(&y));
     drop(&out), drop(&a), drop(&b), drop(&sa), drop(&sb), drop(&x), drop(&y);
 }
 
@@ -81,20 +86,25 @@ static void check_norm_tables(void)
     for (int i = 0; i < 12 * C; i++)
         ((double *)moments.at[0])[i] = 1 + random_unit();
     upload(&moments);
-#define D(n) ((double *)moments.at[side] + (n) * C)
-    MAP(drop, "", C, (k.factor = F(factor), k.p = 0.5f, k.items = ITEMS, k.c = C, k.seed = 5, k.step = 6,
-        k.first = 7, k.item = 1 << 24, k.stream = 3), difference(&factor));
-    MAP(norm_tables, "", C, (k.batch_mean = D(0), k.batch_m2 = D(1), k.elements = 1000, k.gamma = F(gamma),
-        k.beta = F(beta), k.running_mean = F(rm), k.running_var = F(rv), k.factor = F(factor),
-        k.items = ITEMS, k.c = C, k.mean = D(2), k.rstd = D(3), k.center = F(center), k.scale = F(scale),
-        k.shift = F(shift)), larger(difference(&scale), larger(difference(&shift), difference(&rm))));
-    MAP(norm_grads, "", C, (k.sums = D(4), k.mean = D(2), k.rstd = D(3), k.elements = 1000,
-        k.gamma = F(gamma), k.factor = F(factor), k.items = ITEMS, k.c = C, k.dgamma = F(rm), k.dbeta = F(rv),
-        k.p = F(p), k.q = F(q), k.r = F(r)),
+#define D(n) ((double *)moments.at[side] + (n)*C)
+    MAP(drop, "", C,
+        (k.factor = F(factor), k.p = 0.5f, k.items = ITEMS, k.c = C, k.seed = 5, k.step = 6, k.first = 7,
+         k.item = 1 << 24, k.stream = 3),
+        difference(&factor));
+    MAP(norm_tables, "", C,
+        (k.batch_mean = D(0), k.batch_m2 = D(1), k.elements = 1000, k.gamma = F(gamma), k.beta = F(beta),
+         k.running_mean = F(rm), k.running_var = F(rv), k.factor = F(factor), k.items = ITEMS, k.c = C,
+         k.mean = D(2), k.rstd = D(3), k.center = F(center), k.scale = F(scale), k.shift = F(shift)),
+        larger(difference(&scale), larger(difference(&shift), difference(&rm))));
+    MAP(norm_grads, "", C,
+        (k.sums = D(4), k.mean = D(2), k.rstd = D(3), k.elements = 1000, k.gamma = F(gamma),
+         k.factor = F(factor), k.items = ITEMS, k.c = C, k.dgamma = F(rm), k.dbeta = F(rv), k.p = F(p),
+         k.q = F(q), k.r = F(r)),
         larger(difference(&p), larger(difference(&q), difference(&r))));
-    MAP(norm_grads, "fresh", C, (k.sums = D(4), k.mean = D(2), k.rstd = D(3), k.elements = 1000,
-        k.gamma = F(gamma), k.factor = F(factor), k.items = ITEMS, k.c = C, k.dgamma = F(rm), k.dbeta = F(rv),
-        k.fresh = 1, k.dbias = F(beta), k.p = F(p), k.q = F(q), k.r = F(r)),
+    MAP(norm_grads, "fresh", C,
+        (k.sums = D(4), k.mean = D(2), k.rstd = D(3), k.elements = 1000, k.gamma = F(gamma),
+         k.factor = F(factor), k.items = ITEMS, k.c = C, k.dgamma = F(rm), k.dbeta = F(rv), k.fresh = 1,
+         k.dbias = F(beta), k.p = F(p), k.q = F(q), k.r = F(r)),
         larger(difference(&rm), larger(difference(&rv), difference(&beta))));
     struct both *all[] = {&factor, &gamma, &beta, &rm, &rv, &scale, &shift, &center, &p, &q, &r, &moments};
     for (int i = 0; i < 12; i++)
@@ -104,18 +114,18 @@ static void check_norm_tables(void)
 /* ---- sums ------------------------------------------------------------------------------------ */
 
 /* The host's sums, as isa/loops.c makes them. */
-#define HOST_SUMS(name, sums, count, n_sums, args)                                                 \
-    do {                                                                                           \
-        float *rows_ = (float *)malloc((size_t)(n_sums) * REDUCE_LANES * sizeof(float));           \
-        memset(sums, 0, (size_t)(n_sums) * sizeof(double));                                        \
-        for (int64_t i_ = 0; i_ < (count); i_ += REDUCE_RUN) {                                     \
-            int64_t end_ = (count) - i_ < REDUCE_RUN ? (count) : i_ + REDUCE_RUN;                  \
-            memset(rows_, 0, (size_t)(n_sums) * REDUCE_LANES * sizeof(float));                     \
-            r_##name##_range(&args, i_, end_, rows_);                                              \
-            for (int s_ = 0; s_ < (n_sums) * REDUCE_LANES; s_++)                                   \
-                sums[s_ / REDUCE_LANES] += (double)rows_[s_];                                      \
-        }                                                                                          \
-        free(rows_);                                                                               \
+#define HOST_SUMS(name, sums, count, n_sums, args)                                                           \
+    do {                                                                                                     \
+        float *rows_ = (float *)malloc((size_t)(n_sums)*REDUCE_LANES * sizeof(float));                       \
+        memset(sums, 0, (size_t)(n_sums) * sizeof(double));                                                  \
+        for (int64_t i_ = 0; i_ < (count); i_ += REDUCE_RUN) {                                               \
+            int64_t end_ = (count)-i_ < REDUCE_RUN ? (count) : i_ + REDUCE_RUN;                              \
+            memset(rows_, 0, (size_t)(n_sums)*REDUCE_LANES * sizeof(float));                                 \
+            r_##name##_range(&args, i_, end_, rows_);                                                        \
+            for (int s_ = 0; s_ < (n_sums)*REDUCE_LANES; s_++)                                               \
+                sums[s_ / REDUCE_LANES] += (double)rows_[s_];                                                \
+        }                                                                                                    \
+        free(rows_);                                                                                         \
     } while (0)
 
 static double sums_before[LOOP_SUMS], sums_want[LOOP_SUMS], sums_got[LOOP_SUMS];
@@ -129,21 +139,21 @@ static double sums_error(int n_sums, int64_t count)
 }
 
 /* `again`: the reduction writes nothing else, so a second run must give the same bits. */
-#define SUMS(name, more, count, n_sums, again, error, set)                                         \
-    do {                                                                                           \
-        struct r_##name here = {}, there = {};                                                     \
-        for (int side = 0; side < 2; side++) {                                                     \
-            struct r_##name &k = side ? there : here;                                              \
-            set;                                                                                   \
-        }                                                                                          \
-        must(d->reduce(gpu, REDUCE_##name, &there, (count), (n_sums), sums_got), #name);           \
-        HOST_SUMS(name, sums_want, (count), (n_sums), here);                                       \
-        double off_ = larger(sums_error(n_sums, (count)), error), start_ = now();                  \
-        must(d->reduce(gpu, REDUCE_##name, &there, (count), (n_sums), sums_before), #name);        \
-        double us_ = now() - start_;                                                               \
-        if ((again) && memcmp(sums_before, sums_got, (size_t)(n_sums) * sizeof(double)))           \
-            off_ = INFINITY;                                                                       \
-        verdict(#name, more, off_, 2e-6, us_);                                                     \
+#define SUMS(name, more, count, n_sums, again, error, set)                                                   \
+    do {                                                                                                     \
+        struct r_##name here = {}, there = {};                                                               \
+        for (int side = 0; side < 2; side++) {                                                               \
+            struct r_##name &k = side ? there : here;                                                        \
+            set;                                                                                             \
+        }                                                                                                    \
+        must(d->reduce(gpu, REDUCE_##name, &there, (count), (n_sums), sums_got), #name);                     \
+        HOST_SUMS(name, sums_want, (count), (n_sums), here);                                                 \
+        double off_ = larger(sums_error(n_sums, (count)), error), start_ = now();                            \
+        must(d->reduce(gpu, REDUCE_##name, &there, (count), (n_sums), sums_before), #name);                  \
+        double us_ = now() - start_;                                                                         \
+        if ((again) && memcmp(sums_before, sums_got, (size_t)(n_sums) * sizeof(double)))                     \
+            off_ = INFINITY;                                                                                 \
+        verdict(#name, more, off_, 2e-6, us_);                                                               \
     } while (0)
 
 static void check_square_sum(void)
@@ -168,19 +178,24 @@ static void check_classes(int classes)
          (k.logits = F(z), k.label = U(y), k.weight = F(w), k.classes = classes));
     SUMS(ce_dice, "with background", n, 3 * classes + 2, 1, 0.0,
          (k.logits = F(z), k.label = U(y), k.weight = F(w), k.classes = classes, k.background = 1));
-    MAP(ce_dice_grad, more, n, (k.logits = F(z), k.label = U(y), k.weight = F(w), k.dlogits = F(dz),
-        k.classes = classes, k.ce = 0.7f, k.a = F(a), k.b = F(b)), difference(&dz));
-    MAP(hard_label, more, n, (k.logits = F(z), k.label = U(best), k.confidence = F(sure),
-        k.classes = classes), larger(bytes_differ(&best), difference(&sure)));
+    MAP(ce_dice_grad, more, n,
+        (k.logits = F(z), k.label = U(y), k.weight = F(w), k.dlogits = F(dz), k.classes = classes,
+         k.ce = 0.7f, k.a = F(a), k.b = F(b)),
+        difference(&dz));
+    MAP(hard_label, more, n,
+        (k.logits = F(z), k.label = U(best), k.confidence = F(sure), k.classes = classes),
+        larger(bytes_differ(&best), difference(&sure)));
     struct both prob = floats(n * classes, 0.01, 1);
-    MAP(window_label, more, n, (k.prob = F(prob), k.label = U(best), k.foreground = F(sure),
-        k.entropy = F(more_out), k.c = classes),
+    MAP(window_label, more, n,
+        (k.prob = F(prob), k.label = U(best), k.foreground = F(sure), k.entropy = F(more_out), k.c = classes),
         larger(bytes_differ(&best), larger(difference(&sure), difference(&more_out))));
     SUMS(mse, more, n, 2, 1, 0.0,
          (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.classes = classes));
     upload(&dz);
-    MAP(mse_grad, more, n, (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.dlogits = F(dz),
-        k.classes = classes, k.scale = 0.7f), difference(&dz));
+    MAP(mse_grad, more, n,
+        (k.logits = F(z), k.target = F(prob), k.weight = F(w), k.dlogits = F(dz), k.classes = classes,
+         k.scale = 0.7f),
+        difference(&dz));
     SUMS(entropy, more, n, 1, 1, 0.0, (k.logits = F(z), k.classes = classes));
     upload(&dz);
     MAP(entropy_grad, more, n, (k.logits = F(z), k.dlogits = F(dz), k.classes = classes, k.scale = 0.7f),
@@ -204,12 +219,16 @@ static void check_sides(void)
     upload(&label);
     MAP(side_steps, "", D * H, (k.label = (uint8_t *)label.at[side], k.out = F(a), k.n = W, k.of = 1),
         difference(&a));
-    MAP(side_nearest, "second axis", N, (k.from = F(a), k.to = F(b), k.most_outside = F(most),
-        k.most_inside = F(most), k.apart = W, k.n = H), difference(&b));
-    MAP(side_nearest, "first axis", N, (k.from = F(b), k.to = F(a), k.most_outside = F(most),
-        k.most_inside = F(most), k.apart = W * H, k.n = D), difference(&a));
-    MAP(side_map, "", N, (k.square = F(a), k.out = F(b), k.most_outside = F(most),
-        k.most_inside = F(most) + 1, k.c = 1), difference(&b));
+    MAP(side_nearest, "second axis", N,
+        (k.from = F(a), k.to = F(b), k.most_outside = F(most), k.most_inside = F(most), k.apart = W, k.n = H),
+        difference(&b));
+    MAP(side_nearest, "first axis", N,
+        (k.from = F(b), k.to = F(a), k.most_outside = F(most), k.most_inside = F(most), k.apart = W * H,
+         k.n = D),
+        difference(&a));
+    MAP(side_map, "", N,
+        (k.square = F(a), k.out = F(b), k.most_outside = F(most), k.most_inside = F(most) + 1, k.c = 1),
+        difference(&b));
     drop(&label), drop(&a), drop(&b), drop(&most);
 }
 
@@ -228,8 +247,10 @@ static void check_twin(int classes)
         difference(&draw));
     SUMS(dual, more, n, 1, 1, 0.0, (k.logits = F(z), k.raw = F(raw), k.classes = classes));
     upload(&draw);
-    MAP(dual_grad, more, n, (k.logits = F(z), k.raw = F(raw), k.dlogits = F(dz), k.draw = F(draw),
-        k.classes = classes, k.scale = 0.001f), larger(difference(&dz), difference(&draw)));
+    MAP(dual_grad, more, n,
+        (k.logits = F(z), k.raw = F(raw), k.dlogits = F(dz), k.draw = F(draw), k.classes = classes,
+         k.scale = 0.001f),
+        larger(difference(&dz), difference(&draw)));
     MAP(tanh_map, more, count, (k.raw = F(target), k.map = F(draw)), difference(&draw));
     upload(&draw);
     MAP(tanh_grad, more, count, (k.map = F(target), k.dmap = F(raw), k.draw = F(draw)), difference(&draw));
@@ -251,13 +272,13 @@ static void check_patch(int channels, float noise)
     struct both from = floats((int64_t)ALL * channels, -1, 1), label = bytes_below(ALL, 5);
     struct both image = floats(n * channels, 5, 6), labels = bytes_below(n, 7), mask = bytes_below(n, 7);
     struct both other = bytes_below(5, 5);
-    MAP(patch, more, n, (k.image = F(image), k.label = U(labels), k.mask = U(mask), k.case_image = F(from),
-        k.case_label = U(label), k.exchange = noise > 0 ? U(other) : NULL,
-        k.dims[0] = D, k.dims[1] = H, k.dims[2] = W, k.h = P, k.w = P,
-        k.c = channels,
-        k.matrix[0][0] = 0.9f, k.matrix[0][1] = 0.3f, k.matrix[1][0] = -0.3f, k.matrix[1][1] = 0.9f,
-        k.matrix[2][2] = -1, k.offset[0] = -2.5f, k.offset[1] = 6, k.offset[2] = 30, k.factor = 1.2f,
-        k.shift = 0.1f, k.noise_sd = noise, k.seed = 3, k.step = 5, k.noise_first = 7, k.stream = 2),
+    MAP(patch, more, n,
+        (k.image = F(image), k.label = U(labels), k.mask = U(mask), k.case_image = F(from),
+         k.case_label = U(label), k.exchange = noise > 0 ? U(other) : NULL, k.dims[0] = D, k.dims[1] = H,
+         k.dims[2] = W, k.h = P, k.w = P, k.c = channels, k.matrix[0][0] = 0.9f, k.matrix[0][1] = 0.3f,
+         k.matrix[1][0] = -0.3f, k.matrix[1][1] = 0.9f, k.matrix[2][2] = -1, k.offset[0] = -2.5f,
+         k.offset[1] = 6, k.offset[2] = 30, k.factor = 1.2f, k.shift = 0.1f, k.noise_sd = noise, k.seed = 3,
+         k.step = 5, k.noise_first = 7, k.stream = 2),
         larger(difference(&image), larger(bytes_differ(&labels), bytes_differ(&mask))));
     struct both *all[] = {&from, &label, &image, &labels, &mask, &other};
     for (int i = 0; i < 6; i++)
@@ -279,19 +300,23 @@ static void check_strided(int c, int kernel, int stride, int pad)
     int64_t rows = 2 * plane * kernel * kernel * c;
     struct both x = floats(n, -1, 1), y = floats(n, -1, 1), f = floats(c, 0, 2), r = floats(rows, -1, 1);
     struct both dx = floats(n, -1, 1), mean = floats(14 * c, -1, 1);
-    MAP(unfold, more, k_runs(rows / c, c), (k.at = at, k.x = F(x), k.more = F(y), k.factor = F(f),
-        k.slope = 0.2f, k.first = plane, k.rows = F(r)), difference(&r));
+    MAP(unfold, more, k_runs(rows / c, c),
+        (k.at = at, k.x = F(x), k.more = F(y), k.factor = F(f), k.slope = 0.2f, k.first = plane,
+         k.rows = F(r)),
+        difference(&r));
     upload(&r);
-    MAP(unfold_grad, more, k_runs(n / c, c), (k.at = at, k.rows = F(r), k.plane = 1, k.planes = 2,
-        k.dx = F(dx)), difference(&dx));
+    MAP(unfold_grad, more, k_runs(n / c, c),
+        (k.at = at, k.rows = F(r), k.plane = 1, k.planes = 2, k.dx = F(dx)), difference(&dx));
     upload(&dx);
-    MAP(leaky_grad, more, n, (k.x = F(x), k.more = F(y), k.factor = F(f), k.g = F(dx), k.slope = 0.2f,
-        k.c = c), difference(&dx));
-    MAP(pool, more, 14 * c, (k.x = F(x), k.mean = F(mean), k.voxels = 120, k.columns = 14, k.c = c,
-        k.slope = 0.2f), difference(&mean));
+    MAP(leaky_grad, more, n,
+        (k.x = F(x), k.more = F(y), k.factor = F(f), k.g = F(dx), k.slope = 0.2f, k.c = c), difference(&dx));
+    MAP(pool, more, 14 * c,
+        (k.x = F(x), k.mean = F(mean), k.voxels = 120, k.columns = 14, k.c = c, k.slope = 0.2f),
+        difference(&mean));
     upload(&mean);
-    MAP(pool_grad, more, n, (k.x = F(x), k.dmean = F(mean), k.g = F(dx), k.voxels = 120, k.columns = 14,
-        k.c = c, k.slope = 0.2f), difference(&dx));
+    MAP(pool_grad, more, n,
+        (k.x = F(x), k.dmean = F(mean), k.g = F(dx), k.voxels = 120, k.columns = 14, k.c = c, k.slope = 0.2f),
+        difference(&dx));
     struct both *all[] = {&x, &y, &f, &r, &dx, &mean};
     for (int i = 0; i < 6; i++)
         drop(all[i]);
@@ -310,8 +335,9 @@ static void check_halving(int c, int bf16)
     struct both halved = floats(weights, -1, 1), dx = floats(n, -1, 1);
     char what[48];
     snprintf(what, sizeof what, "%d channels%s", c, bf16 ? ", bf16" : "");
-#define FRAME(k) k.x = F(x), k.more = F(more), k.factor = F(f), k.framed = F(frame), k.bf16 = bf16, k.c = c, \
-        k.slope = 0.2f, memcpy(k.extent, extent, sizeof extent)
+#define FRAME(k)                                                                                             \
+    k.x = F(x), k.more = F(more), k.factor = F(f), k.framed = F(frame), k.bf16 = bf16, k.c = c,              \
+    k.slope = 0.2f, memcpy(k.extent, extent, sizeof extent)
     MAP(frame, what, k_runs(framed / c, c), (FRAME(k)), difference(&frame));
     upload(&frame);
     MAP(frame_grad, what, k_runs(n / c, c), (FRAME(k.of), k.dx = F(dx)), difference(&dx));
@@ -321,24 +347,29 @@ static void check_halving(int c, int bf16)
         difference(&dx));
     for (int each = 8; each > 0; each -= 7) {
         upload(&part);
-        MAP(join, what, k_runs(y / OUT, OUT), (k.parts = F(part), k.bias = F(bias), k.y = F(out),
-            k.each = each, k.c = OUT, memcpy(k.out, half, sizeof half)), difference(&out));
+        MAP(join, what, k_runs(y / OUT, OUT),
+            (k.parts = F(part), k.bias = F(bias), k.y = F(out), k.each = each, k.c = OUT,
+             memcpy(k.out, half, sizeof half)),
+            difference(&out));
         upload(&out);
-        MAP(spread, what, k_runs(parts * each / 8 / OUT, OUT), (k.dy = F(out), k.dparts = F(spread),
-            k.bf16 = bf16, k.each = each, k.c = OUT, memcpy(k.out, half, sizeof half)), difference(&spread));
+        MAP(spread, what, k_runs(parts * each / 8 / OUT, OUT),
+            (k.dy = F(out), k.dparts = F(spread), k.bf16 = bf16, k.each = each, k.c = OUT,
+             memcpy(k.out, half, sizeof half)),
+            difference(&spread));
     }
     MAP(halve_weight, what, weights, (k.from = F(w), k.to = F(halved), k.c_in = c, k.c_out = OUT),
         difference(&halved));
     upload(&halved);
-    MAP(halve_weight, "back", weights, (k.from = F(halved), k.to = F(w), k.c_in = c, k.c_out = OUT,
-        k.back = 1), difference(&w));
+    MAP(halve_weight, "back", weights,
+        (k.from = F(halved), k.to = F(w), k.c_in = c, k.c_out = OUT, k.back = 1), difference(&w));
     struct both folded = floats(weights / 64 * 216, -1, 1);
     upload(&w);
-    MAP(halve_weight, "folded", weights, (k.from = F(w), k.to = F(folded), k.c_in = c, k.c_out = OUT,
-        k.folded = 1), difference(&folded));
+    MAP(halve_weight, "folded", weights,
+        (k.from = F(w), k.to = F(folded), k.c_in = c, k.c_out = OUT, k.folded = 1), difference(&folded));
     upload(&folded);
-    MAP(halve_weight, "folded, back", weights, (k.from = F(folded), k.to = F(w), k.c_in = c, k.c_out = OUT,
-        k.folded = k.back = k.fresh = 1), difference(&w));
+    MAP(halve_weight, "folded, back", weights,
+        (k.from = F(folded), k.to = F(w), k.c_in = c, k.c_out = OUT, k.folded = k.back = k.fresh = 1),
+        difference(&w));
     drop(&folded);
     struct both *all[] = {&x, &more, &f, &dx, &frame, &out, &part, &spread, &bias, &w, &halved};
     for (int i = 0; i < 11; i++)
@@ -354,33 +385,40 @@ static void check_pairs(int rows, int dims)
     struct both x = floats(count, -1, 1), u = floats(count, -0.1, 0.1), v = floats(count, -0.1, 0.1);
     struct both length = floats(rows, 1, 2), sum = floats(rows, 3, 4), loss = floats(rows, 0, 1);
     struct both pull = floats(count, -1, 1), dx = floats(count, -1, 1), s = floats(pairs, -2, 2);
-    MAP(pair_unit, more, rows, (k.x = F(x), k.unit = F(u), k.turned = F(v), k.length = F(length),
-        k.count = rows, k.dims = dims), larger(difference(&u), larger(difference(&v), difference(&length))));
+    MAP(pair_unit, more, rows,
+        (k.x = F(x), k.unit = F(u), k.turned = F(v), k.length = F(length), k.count = rows, k.dims = dims),
+        larger(difference(&u), larger(difference(&v), difference(&length))));
     upload(&u), upload(&v), upload(&length);
-    MAP(pair_product, more, pairs, (k.left = F(u), k.right = F(v), k.product = F(s), k.inner = dims,
-        k.columns = rows, k.scale = 2.0f), difference(&s));
+    MAP(pair_product, more, pairs,
+        (k.left = F(u), k.right = F(v), k.product = F(s), k.inner = dims, k.columns = rows, k.scale = 2.0f),
+        difference(&s));
     for (int columns = 0; columns < 2; columns++) {
         upload(&s);
-        MAP(pair_anchor, more, rows, (k.like = F(s), k.log_sum = F(sum), k.loss = F(loss), k.count = rows,
-            k.of_columns = columns), larger(difference(&sum), difference(&loss)));
+        MAP(pair_anchor, more, rows,
+            (k.like = F(s), k.log_sum = F(sum), k.loss = F(loss), k.count = rows, k.of_columns = columns),
+            larger(difference(&sum), difference(&loss)));
         upload(&sum);
-        MAP(pair_share, more, pairs, (k.log_sum = F(sum), k.like = F(s), k.count = rows,
-            k.of_columns = columns), difference(&s));
+        MAP(pair_share, more, pairs,
+            (k.log_sum = F(sum), k.like = F(s), k.count = rows, k.of_columns = columns), difference(&s));
     }
     upload(&s);
-    MAP(pair_product, more, count, (k.left = F(s), k.right = F(u), k.product = F(pull), k.inner = rows,
-        k.columns = dims, k.scale = 1.0f), difference(&pull));
+    MAP(pair_product, more, count,
+        (k.left = F(s), k.right = F(u), k.product = F(pull), k.inner = rows, k.columns = dims,
+         k.scale = 1.0f),
+        difference(&pull));
     upload(&pull);
-    MAP(pair_leave, more, rows, (k.pull = F(pull), k.unit = F(u), k.length = F(length), k.dx = F(dx),
-        k.dims = dims, k.weight = 0.3f), difference(&dx));
+    MAP(pair_leave, more, rows,
+        (k.pull = F(pull), k.unit = F(u), k.length = F(length), k.dx = F(dx), k.dims = dims, k.weight = 0.3f),
+        difference(&dx));
     SUMS(total, more, count, 1, 1, 0.0, (k.x = F(x)));
     struct both kind = bytes_below(pairs, 3);
     struct both z = floats(rows, 1, 2), rest = floats(rows, 0, 1);
-    MAP(relate, more, rows, (k.like = F(s), k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.loss = F(loss),
-        k.count = rows), larger(difference(&z), larger(difference(&rest), difference(&loss))));
+    MAP(relate, more, rows,
+        (k.like = F(s), k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.loss = F(loss), k.count = rows),
+        larger(difference(&z), larger(difference(&rest), difference(&loss))));
     upload(&z), upload(&rest);
-    MAP(relate_share, more, pairs, (k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.like = F(s),
-        k.count = rows), difference(&s));
+    MAP(relate_share, more, pairs,
+        (k.kind = U(kind), k.z = F(z), k.rest = F(rest), k.like = F(s), k.count = rows), difference(&s));
     struct both *all[] = {&x, &u, &v, &length, &sum, &loss, &pull, &dx, &kind, &z, &rest, &s};
     for (int i = 0; i < 12; i++)
         drop(all[i]);
@@ -395,16 +433,22 @@ static void check_window(int channels, int softmax)
     struct both x = floats(n * channels, -3, 3), ring = floats(P * plane * channels, 0, 1);
     struct both weight = floats(3 * P, 0.1, 1), total = floats(H + W, 1, 2);
     struct both out = floats(plane * channels, 0, 1), other = bytes_below(7, channels < 7 ? channels : 5);
-    MAP(window_cut, more, n, (k.scan = F(ring), k.out = F(x), k.c = channels, k.extent[0] = P,
-        k.extent[1] = H, k.extent[2] = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = -3,
-        k.first[1] = 20, k.first[2] = 5, k.flip[1] = 1, k.flip[2] = softmax), difference(&x));
-    MAP(window_add, more, n, (k.x = F(x), k.ring = F(ring), k.weight[0] = F(weight),
-        k.weight[1] = F(weight) + P, k.weight[2] = F(weight) + 2 * P, k.c = channels, k.softmax = softmax,
-        k.h = H, k.w = W, k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = 30, k.first[1] = 16,
-        k.first[2] = 26, k.flip[0] = 1, k.flip[2] = 1, k.exchange = channels > 2 ? U(other) : NULL,
-        k.classes = channels < 300 ? channels : 5), difference(&ring));
-    MAP(window_mean, more, plane, (k.sum = F(x), k.total[0] = F(total), k.total[1] = F(total) + H,
-        k.total_plane = 1.5f, k.out = F(out), k.c = channels, k.w = W), difference(&out));
+    MAP(window_cut, more, n,
+        (k.scan = F(ring), k.out = F(x), k.c = channels, k.extent[0] = P, k.extent[1] = H, k.extent[2] = W,
+         k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = -3, k.first[1] = 20, k.first[2] = 5,
+         k.flip[1] = 1, k.flip[2] = softmax),
+        difference(&x));
+    MAP(window_add, more, n,
+        (k.x = F(x), k.ring = F(ring), k.weight[0] = F(weight), k.weight[1] = F(weight) + P,
+         k.weight[2] = F(weight) + 2 * P, k.c = channels, k.softmax = softmax, k.h = H, k.w = W,
+         k.patch[0] = k.patch[1] = k.patch[2] = P, k.first[0] = 30, k.first[1] = 16, k.first[2] = 26,
+         k.flip[0] = 1, k.flip[2] = 1, k.exchange = channels > 2 ? U(other) : NULL,
+         k.classes = channels < 300 ? channels : 5),
+        difference(&ring));
+    MAP(window_mean, more, plane,
+        (k.sum = F(x), k.total[0] = F(total), k.total[1] = F(total) + H, k.total_plane = 1.5f, k.out = F(out),
+         k.c = channels, k.w = W),
+        difference(&out));
     drop(&x), drop(&ring), drop(&weight), drop(&total), drop(&out), drop(&other);
 }
 
@@ -418,8 +462,14 @@ struct scene {
 
 static struct scene scene_of(int classes, int rank, int pairs, int64_t n)
 {
-    struct scene s = {classes, rank, pairs, floats(n * classes, -2, 2), floats(n * classes, -3, 0),
-                      floats(n * classes * rank, -0.5, 0.5), bytes_below(n, 3), {{0}}};
+    struct scene s = {classes,
+                      rank,
+                      pairs,
+                      floats(n * classes, -2, 2),
+                      floats(n * classes, -3, 0),
+                      floats(n * classes * rank, -0.5, 0.5),
+                      bytes_below(n, 3),
+                      {{0}}};
     for (int i = 0; i < GAUSS_PAIRS * GAUSS_RANK; i++)
         s.eps[i / GAUSS_RANK][i % GAUSS_RANK] = (float)(2 * random_unit() - 1);
     return s;
@@ -454,14 +504,16 @@ static void check_gauss(int classes, int rank, int pairs)
          (set_gauss(&k.p, &p, side, 5), set_gauss(&k.q, &q, side, 9), k.c0 = classes - some, k.c1 = classes));
 #define GRADS (k.d.mean = F(dm), k.d.diag = F(dd), k.d.factor = F(df))
 #define GRADS_DIFFER larger(difference(&dm), larger(difference(&dd), difference(&df)))
-    MAP(sample_nll_grad, more, n, (set_gauss(&k.g, &p, side, 5), GRADS, k.label = U(y), k.omega[1] = 0.7f,
-        k.omega[samples - 1] = 0.3f), GRADS_DIFFER);
+    MAP(sample_nll_grad, more, n,
+        (set_gauss(&k.g, &p, side, 5), GRADS, k.label = U(y), k.omega[1] = 0.7f, k.omega[samples - 1] = 0.3f),
+        GRADS_DIFFER);
     upload(&dm), upload(&dd), upload(&df);
-    MAP(sample_nll_grad, "fresh", n, (set_gauss(&k.g, &p, side, 5), GRADS, k.d.fresh = 1, k.label = U(y),
-        k.omega[0] = 1.0f), GRADS_DIFFER);
+    MAP(sample_nll_grad, "fresh", n,
+        (set_gauss(&k.g, &p, side, 5), GRADS, k.d.fresh = 1, k.label = U(y), k.omega[0] = 1.0f),
+        GRADS_DIFFER);
     upload(&dm), upload(&dd), upload(&df);
-    MAP(ged_grad, more, n, (set_gauss(&k.p, &p, side, 5), set_gauss(&k.q, &q, side, 9), GRADS,
-        k.mix = F(mix)), GRADS_DIFFER);
+    MAP(ged_grad, more, n,
+        (set_gauss(&k.p, &p, side, 5), set_gauss(&k.q, &q, side, 9), GRADS, k.mix = F(mix)), GRADS_DIFFER);
     MAP(window_spread, more, n, (set_gauss(&k.g, &p, side, 5), k.std = F(std), k.entropy = F(entropy)),
         larger(difference(&std), difference(&entropy)));
     scene_drop(&p), scene_drop(&q);
@@ -487,33 +539,39 @@ static void check_rows(int official)
         ((double *)sums.at[0])[i] = i % 17 ? 2 * random_unit() : 3000;
     upload(&sums);
     const char *more = official ? "published layout" : "";
-    MAP(gather_rows, more, n * dims, (k.rows = F(g), k.from = F(from), k.at = (int64_t *)at.at[side],
-        k.c = dims), difference(&g));
-    MAP(scatter_rows, more, n * dims, (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side],
-        k.c = dims), difference(&from));
+    MAP(gather_rows, more, n * dims,
+        (k.rows = F(g), k.from = F(from), k.at = (int64_t *)at.at[side], k.c = dims), difference(&g));
+    MAP(scatter_rows, more, n * dims,
+        (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side], k.c = dims), difference(&from));
     for (int64_t i = 0; i < (int64_t)5 * n * dims; i++) {
         /* lower halves may be no numbers: upper ones twice */
         uint32_t *u = (uint32_t *)from.at[0] + i;
         *u = (*u & 0xFFFF0000u) | *u >> 16;
     }
     upload(&from);
-    MAP(scatter_rows, "rounded", n * dims, (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side],
-        k.c = dims, k.bf16 = 1), bytes_differ(&from));
-    MAP(fold, more, 7 * dims, (k.to = F(rows), k.from = F(g), k.period = 7 * dims,
-        k.total = (int64_t)n * dims), difference(&rows));
-    MAP(unit_rows, more, n, (k.rows = F(rows), k.g = F(g), k.count = n, k.dims = dims,
-        k.official = official), difference(&rows));
-    MAP(contrast_table, more, 3, (k.sums = (double *)sums.at[side], k.table = F(table),
-        k.scale = F(table) + 3 * 17, k.classes = 3, k.mean = !official, k.weight = 0.3), difference(&table));
+    MAP(scatter_rows, "rounded", n * dims,
+        (k.to = F(from), k.rows = F(g), k.at = (int64_t *)at.at[side], k.c = dims, k.bf16 = 1),
+        bytes_differ(&from));
+    MAP(fold, more, 7 * dims,
+        (k.to = F(rows), k.from = F(g), k.period = 7 * dims, k.total = (int64_t)n * dims), difference(&rows));
+    MAP(unit_rows, more, n, (k.rows = F(rows), k.g = F(g), k.count = n, k.dims = dims, k.official = official),
+        difference(&rows));
+    MAP(contrast_table, more, 3,
+        (k.sums = (double *)sums.at[side], k.table = F(table), k.scale = F(table) + 3 * 17, k.classes = 3,
+         k.mean = !official, k.weight = 0.3),
+        difference(&table));
     MAP(contrast_anchors, more, n, (k.anchor = F(anchor), k.label = U(label), k.table = F(table)),
         difference(&anchor));
-    SUMS(contrast_value, more, n, 1, 1, 0.0, (k.rows = F(rows), k.log_sum = F(logs), k.label = U(label),
-         k.table = F(table), k.tau = 0.07f));
-    MAP(contrast_pull, more, n, (k.pull = F(drows), k.rows = F(rows), k.label = U(label),
-        k.table = F(table), k.tau = 0.07f), difference(&drows));
+    SUMS(contrast_value, more, n, 1, 1, 0.0,
+         (k.rows = F(rows), k.log_sum = F(logs), k.label = U(label), k.table = F(table), k.tau = 0.07f));
+    MAP(contrast_pull, more, n,
+        (k.pull = F(drows), k.rows = F(rows), k.label = U(label), k.table = F(table), k.tau = 0.07f),
+        difference(&drows));
     upload(&drows);
-    MAP(unit_rows_back, more, n, (k.dg = F(dg), k.g = F(g), k.rows = F(rows), k.drows = F(drows),
-        k.count = n, k.dims = dims, k.official = official, k.scale = F(table) + 3 * 17), difference(&dg));
+    MAP(unit_rows_back, more, n,
+        (k.dg = F(dg), k.g = F(g), k.rows = F(rows), k.drows = F(drows), k.count = n, k.dims = dims,
+         k.official = official, k.scale = F(table) + 3 * 17),
+        difference(&dg));
     struct both *all[] = {&from, &g, &rows, &drows, &dg, &label, &anchor, &table, &sums, &logs, &at};
     for (int i = 0; i < 11; i++)
         drop(all[i]);
@@ -535,8 +593,9 @@ static void check_prototypes(int classes, int full)
     for (int order = 1; order <= 3; order++) {
         int per = order == 1 ? K_ORDER_1 : order == 2 ? K_ORDER_2 : K_ORDER_3;
         int group = classes < K_GROUP ? classes : K_GROUP;
-        SUMS(class_moments, more, n, group * per, 1, 0.0, (k.rows = F(f), k.label = U(y), k.classes = group,
-             k.order = order, k.shift[0][3] = 0.2f, k.shift[group - 1][5] = -0.1f));
+        SUMS(class_moments, more, n, group * per, 1, 0.0,
+             (k.rows = F(f), k.label = U(y), k.classes = group, k.order = order, k.shift[0][3] = 0.2f,
+              k.shift[group - 1][5] = -0.1f));
     }
 #define PROTO (k.table = F(table), k.label = U(y), k.weights = F(w), k.classes = classes, k.ignore_bg = full)
     SUMS(proto_count, more, n, 1, 1, 0.0, PROTO);
@@ -623,8 +682,8 @@ static void check_norms(int large)
             struct norm_case s = {2, 3, 5, k ? 7 : 16, channels[i], k, i & 1, 1, 1};
             check_norm(&s);
         }
-    struct norm_case others[] = {{1, 1, 1, 1, 5, 0, 0, 1, 1}, {3, 9, 9, 9, 16, 1, 1, 0, 1},
-                                 {2, 8, 8, 64, 16, 1, 1, 1, 0}, {4, 112, 112, 80, 16, 1, 1, 1, 1},
+    struct norm_case others[] = {{1, 1, 1, 1, 5, 0, 0, 1, 1},     {3, 9, 9, 9, 16, 1, 1, 0, 1},
+                                 {2, 8, 8, 64, 16, 1, 1, 1, 0},   {4, 112, 112, 80, 16, 1, 1, 1, 1},
                                  {4, 56, 56, 40, 32, 1, 1, 1, 1}, {4, 7, 7, 5, 256, 1, 1, 1, 1}};
     for (int i = 0; i < (large ? 6 : 3); i++)
         check_norm(&others[i]);
@@ -681,8 +740,9 @@ static void check_contrast(int n, double tau, int exact)
         ((float *)anchor.at[0])[i] = i % 7 ? 1.0f : 0.0f;
     }
     upload(&x), upload(&anchor);
-    struct contrast work = {n, (float)tau, (float *)x.at[1], (float *)anchor.at[1], (float *)logs.at[1],
-                            (float *)pull.at[1], NULL};
+    struct contrast work = {
+        n,   (float)tau, (float *)x.at[1], (float *)anchor.at[1], (float *)logs.at[1], (float *)pull.at[1],
+        NULL};
     must(d->contrast(gpu, &work), "contrast");
     float *l0 = (float *)fetched(&logs), *p0 = (float *)fetched(&pull);
     double start = now();

@@ -43,8 +43,8 @@ static inline void dicom_u32(struct dicom_make *m, uint32_t v)
 }
 
 /* Tag, VR and length as told, true or not. */
-static inline void dicom_head(struct dicom_make *m, unsigned group, unsigned element,
-                              const char *vr, uint32_t length)
+static inline void dicom_head(struct dicom_make *m, unsigned group, unsigned element, const char *vr,
+                              uint32_t length)
 {
     int is_long = strstr("OB OD OF OL OV OW SQ SV UC UN UR UT UV", vr) != NULL;
     dicom_u16(m, group);
@@ -62,8 +62,8 @@ static inline void dicom_head(struct dicom_make *m, unsigned group, unsigned ele
         dicom_u16(m, length);
 }
 
-static inline void dicom_text(struct dicom_make *m, unsigned group, unsigned element,
-                              const char *vr, const char *text)
+static inline void dicom_text(struct dicom_make *m, unsigned group, unsigned element, const char *vr,
+                              const char *text)
 {
     size_t n = strlen(text);
     dicom_head(m, group, element, vr, (uint32_t)(n + n % 2));

@@ -20,8 +20,7 @@ static struct loss_scratch *scratch;
 static inline void open_device(const char *level, int threads, int classes, int points)
 {
     struct error e;
-    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = threads,
-                               .level = level};
+    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = threads, .level = level};
     assert_ok(device_open(&dev, &o, &e), e);
     struct loss_options losses = {.classes = classes, .samples = 2, .points = points};
     assert_ok(loss_scratch_new(&scratch, dev, &losses, &e), e);

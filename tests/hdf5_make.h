@@ -35,10 +35,10 @@ static inline hid_t hdf5_make_plist(const struct hdf5_make *m)
 /* Adds the data set to an open file with creation properties of the caller's. 0 or -1. */
 static inline int hdf5_make_set(hid_t file, const struct hdf5_make *m, hid_t plist)
 {
-    hid_t space = m->rank ? H5Screate_simple(m->rank, m->dims, m->most[0] ? m->most : NULL)
-                          : H5Screate(H5S_SCALAR);
-    hid_t set = H5Dcreate2(file, m->member ? m->member : "image", m->type > 0 ? m->type : m->memory,
-                           space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    hid_t space =
+        m->rank ? H5Screate_simple(m->rank, m->dims, m->most[0] ? m->most : NULL) : H5Screate(H5S_SCALAR);
+    hid_t set = H5Dcreate2(file, m->member ? m->member : "image", m->type > 0 ? m->type : m->memory, space,
+                           H5P_DEFAULT, plist, H5P_DEFAULT);
     int rc = set < 0 ? -1 : 0;
     if (rc == 0 && m->data && H5Dwrite(set, m->memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, m->data) < 0)
         rc = -1;

@@ -12,7 +12,10 @@
 #include "train/loss.h"
 
 enum loss_kind {
-    GOLDEN_CE_DICE, GOLDEN_LIKELIHOOD, GOLDEN_GED, GOLDEN_GED_JOINT,
+    GOLDEN_CE_DICE,
+    GOLDEN_LIKELIHOOD,
+    GOLDEN_GED,
+    GOLDEN_GED_JOINT,
     GOLDEN_CE_DICE_ALL, /* background has a Dice, too */
     GOLDEN_MSE,         /* to the softmax of the second network's mean */
     GOLDEN_ENTROPY,
@@ -114,29 +117,29 @@ static inline void fill_bytes(struct tensor *t, int number, int top)
 {
     uint8_t *x = t->data;
     for (int64_t i = 0; i < tensor_count(t); i++)
-        x[i] = (uint8_t)(rng_block(SEED, (uint64_t)number, RNG_TEST, (uint64_t)i / 4).v[i % 4] %
-                         (uint32_t)top);
+        x[i] =
+            (uint8_t)(rng_block(SEED, (uint64_t)number, RNG_TEST, (uint64_t)i / 4).v[i % 4] % (uint32_t)top);
 }
 
 /* Student and teacher, labels, weights: one case of everything. */
 struct scene {
     struct gaussian net[2];
     struct tensor label, weight;
-    struct tensor target;              /* softmax of the teacher's mean */
+    struct tensor target;               /* softmax of the teacher's mean */
     struct loss_scratch *scratch, *all; /* all: Dice with background */
     int items, voxels, classes, rank, samples;
 };
 
-static inline void new_scene(struct scene *s, int number, int items, int voxels, int classes,
-                             int rank, int samples, int masked)
+static inline void new_scene(struct scene *s, int number, int items, int voxels, int classes, int rank,
+                             int samples, int masked)
 {
     struct error e;
-    *s = (struct scene){.items = items, .voxels = voxels, .classes = classes, .rank = rank,
-                        .samples = samples};
+    *s = (struct scene){
+        .items = items, .voxels = voxels, .classes = classes, .rank = rank, .samples = samples};
     for (int i = 0; i < 2; i++) {
         struct gaussian *g = &s->net[i];
-        *g = (struct gaussian){.rank = rank, .seed = SEED, .step = STEP,
-                               .stream = RNG_SAMPLE + 2 * (uint32_t)i};
+        *g = (struct gaussian){
+            .rank = rank, .seed = SEED, .step = STEP, .stream = RNG_SAMPLE + 2 * (uint32_t)i};
         struct tensor *t[] = {&g->mean, &g->diag, &g->factor, &g->dmean, &g->ddiag, &g->dfactor};
         for (int k = 0; k < 6; k++)
             *t[k] = new_tensor(items, voxels, k % 3 == 2 ? classes * rank : classes, VALUE_F32);
@@ -201,14 +204,10 @@ static inline double run_kind(struct scene *s, int kind, double weight)
     case GOLDEN_CE_DICE_ALL:
         return loss_ce_dice(kind == GOLDEN_CE_DICE ? s->scratch : s->all, &g->mean, &s->label, &s->weight,
                             weight, &g->dmean, NULL, NULL);
-    case GOLDEN_MSE:
-        return loss_mse(s->scratch, &g->mean, &s->target, &s->weight, weight, &g->dmean);
-    case GOLDEN_ENTROPY:
-        return loss_entropy(s->scratch, &g->mean, weight, &g->dmean);
-    case GOLDEN_LIKELIHOOD:
-        return loss_mc_likelihood(s->scratch, g, &s->label, s->samples, weight);
-    default:
-        return loss_ged(s->scratch, &g[0], &g[1], s->samples, kind == GOLDEN_GED_JOINT, weight);
+    case GOLDEN_MSE: return loss_mse(s->scratch, &g->mean, &s->target, &s->weight, weight, &g->dmean);
+    case GOLDEN_ENTROPY: return loss_entropy(s->scratch, &g->mean, weight, &g->dmean);
+    case GOLDEN_LIKELIHOOD: return loss_mc_likelihood(s->scratch, g, &s->label, s->samples, weight);
+    default: return loss_ged(s->scratch, &g[0], &g[1], s->samples, kind == GOLDEN_GED_JOINT, weight);
     }
 }
 
@@ -284,8 +283,8 @@ static inline void free_naive(struct naive *n)
 }
 
 /* Softmax of sample k of a voxel; returns its logarithm's normaliser. */
-static inline double naive_sample(double *p, double *logits, const struct naive *n, int net,
-                                  int item, int v, int k)
+static inline double naive_sample(double *p, double *logits, const struct naive *n, int net, int item, int v,
+                                  int k)
 {
     const struct scene *s = n->s;
     int C = s->classes, pairs = s->samples / 2, pair = k % pairs;
@@ -358,9 +357,10 @@ static inline double naive_ged(const struct naive *n, int joint)
         const double *p = all, *q = all + S * V * C;
         for (int i = 0; i < S * V * C; i += V * C)
             for (int j = 0; j < S * V * C; j += V * C)
-                value += (2 * naive_distance(p + i, q + j, V, C, joint) -
-                          naive_distance(p + i, p + j, V, C, joint) -
-                          naive_distance(q + i, q + j, V, C, joint)) / (S * S) / s->items;
+                value +=
+                    (2 * naive_distance(p + i, q + j, V, C, joint) -
+                     naive_distance(p + i, p + j, V, C, joint) - naive_distance(q + i, q + j, V, C, joint)) /
+                    (S * S) / s->items;
     }
     mem_free(all);
     return value;

@@ -112,10 +112,10 @@ static inline void bench_close(struct bench *b)
     params_free(b->params);
 }
 
-static const struct net_pass train_pass = {.mode = NET_TRAIN, .seed = SEED, .step = STEP,
-                                           .stream = RNG_DROPOUT};
-static const struct net_pass eval_pass = {.mode = NET_EVAL, .seed = SEED, .step = STEP,
-                                          .stream = RNG_DROPOUT};
+static const struct net_pass train_pass = {
+    .mode = NET_TRAIN, .seed = SEED, .step = STEP, .stream = RNG_DROPOUT};
+static const struct net_pass eval_pass = {
+    .mode = NET_EVAL, .seed = SEED, .step = STEP, .stream = RNG_DROPOUT};
 
 static inline double norm_of(const float *v, int64_t n)
 {

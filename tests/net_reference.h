@@ -25,8 +25,7 @@ struct reference {
 
 static inline struct vol ref_vol(struct reference *r, int n, int c, int d, int h, int w)
 {
-    struct vol x = {n, c, d,
-                    h, w, calloc((size_t)n * (size_t)c * (size_t)(d * h * w), sizeof(double))};
+    struct vol x = {n, c, d, h, w, calloc((size_t)n * (size_t)c * (size_t)(d * h * w), sizeof(double))};
     assert_true(x.v && r->n_made < 256);
     r->made[r->n_made++] = x.v;
     return x;
@@ -54,16 +53,16 @@ static inline const double *ref_param(const struct reference *r, const char *nam
 }
 
 /* The sum over one output voxel of a convolution with kernel k. */
-static inline double ref_tap_sum(const struct vol *x, enum conv_kind kind, const double *w,
-                                 int c_out, int n, int o, int d, int h, int ww)
+static inline double ref_tap_sum(const struct vol *x, enum conv_kind kind, const double *w, int c_out, int n,
+                                 int o, int d, int h, int ww)
 {
     double sum = 0;
     int k = kind == CONV_3 ? 3 : kind == CONV_1 ? 1 : 2;
     for (int i = 0; i < x->c; i++)
         for (int t = 0; t < k * k * k; t++) {
             int a = t / (k * k), b = t / k % k, c = t % k;
-            int64_t at = kind == CONV_UP ? ((int64_t)t * c_out + o) * x->c + i
-                                         : ((int64_t)t * x->c + i) * c_out + o;
+            int64_t at =
+                kind == CONV_UP ? ((int64_t)t * c_out + o) * x->c + i : ((int64_t)t * x->c + i) * c_out + o;
             int p = d, q = h, s = ww;
             if (kind == CONV_UP) {
                 if (a != d % 2 || b != h % 2 || c != ww % 2)
@@ -91,8 +90,7 @@ static inline struct vol ref_conv(struct reference *r, struct vol x, enum conv_k
             for (int d = 0; d < y.d; d++)
                 for (int h = 0; h < y.h; h++)
                     for (int s = 0; s < y.w; s++)
-                        *ref_at(&y, n, o, d, h, s) = bias[o] +
-                                                     ref_tap_sum(&x, kind, w, c, n, o, d, h, s);
+                        *ref_at(&y, n, o, d, h, s) = bias[o] + ref_tap_sum(&x, kind, w, c, n, o, d, h, s);
     r->layer++;
     return y;
 }
@@ -100,8 +98,7 @@ static inline struct vol ref_conv(struct reference *r, struct vol x, enum conv_k
 static inline struct vol ref_norm(struct reference *r, struct vol x, const char *name)
 {
     const double *gamma = ref_param(r, name, "weight"), *beta = ref_param(r, name, "bias");
-    const double *run_mean = ref_param(r, name, "running_mean"),
-                 *run_var = ref_param(r, name, "running_var");
+    const double *run_mean = ref_param(r, name, "running_mean"), *run_var = ref_param(r, name, "running_var");
     int64_t V = (int64_t)x.d * x.h * x.w;
     struct vol y = ref_vol(r, x.n, x.c, x.d, x.h, x.w);
     for (int c = 0; c < x.c; c++) {
@@ -150,8 +147,8 @@ static inline double ref_place(enum net_resize_by how, int at, int from, int to)
 {
     if (how == NET_NEAREST)
         return floor((double)at * from / to);
-    double x = how == NET_ALIGNED ? (to > 1 ? (double)at * (from - 1) / (to - 1) : 0)
-                                  : (at + 0.5) * from / to - 0.5;
+    double x =
+        how == NET_ALIGNED ? (to > 1 ? (double)at * (from - 1) / (to - 1) : 0) : (at + 0.5) * from / to - 0.5;
     return fmin(fmax(x, 0), from - 1);
 }
 
@@ -215,8 +212,7 @@ static inline struct vol ref_unit(struct reference *r, struct vol x, enum conv_k
     return ref_relu(ref_norm(r, ref_conv(r, x, kind, c, conv), norm));
 }
 
-static inline struct vol ref_block(struct reference *r, struct vol x, int stages, int c,
-                                   const char *name)
+static inline struct vol ref_block(struct reference *r, struct vol x, int stages, int c, const char *name)
 {
     for (int i = 0; i < stages; i++)
         x = ref_unit(r, x, CONV_3, c, name, 3 * i);
@@ -227,14 +223,12 @@ static inline struct vol ref_block(struct reference *r, struct vol x, int stages
 static inline struct vol ref_vnet(struct reference *r, struct vol x, int f, int classes)
 {
     struct vol x1 = ref_block(r, x, 1, f, "block_one");
-    struct vol x2 = ref_block(r, ref_unit(r, x1, CONV_DOWN, 2 * f, "block_one_dw", 0), 2, 2 * f,
-                              "block_two");
-    struct vol x3 = ref_block(r, ref_unit(r, x2, CONV_DOWN, 4 * f, "block_two_dw", 0), 3, 4 * f,
-                              "block_three");
-    struct vol x4 = ref_block(r, ref_unit(r, x3, CONV_DOWN, 8 * f, "block_three_dw", 0), 3, 8 * f,
-                              "block_four");
-    x = ref_block(r, ref_unit(r, x4, CONV_DOWN, 16 * f, "block_four_dw", 0), 3, 16 * f,
-                  "block_five");
+    struct vol x2 = ref_block(r, ref_unit(r, x1, CONV_DOWN, 2 * f, "block_one_dw", 0), 2, 2 * f, "block_two");
+    struct vol x3 =
+        ref_block(r, ref_unit(r, x2, CONV_DOWN, 4 * f, "block_two_dw", 0), 3, 4 * f, "block_three");
+    struct vol x4 =
+        ref_block(r, ref_unit(r, x3, CONV_DOWN, 8 * f, "block_three_dw", 0), 3, 8 * f, "block_four");
+    x = ref_block(r, ref_unit(r, x4, CONV_DOWN, 16 * f, "block_four_dw", 0), 3, 16 * f, "block_five");
     x = ref_drop(r, x);
     x = ref_add(ref_unit(r, x, CONV_UP, 8 * f, "block_five_up", 0), x4);
     x = ref_block(r, x, 3, 8 * f, "block_six");

@@ -74,8 +74,11 @@ static inline void scene_open(struct scene *s, int channels, int classes, int ra
     struct error e;
     struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = threads};
     assert_ok(device_open(&s->dev, &o, &e), e);
-    s->model = (struct predict_model){.def = {.define = rank ? aua_define : vnet_define, .channels = channels,
-                                              .classes = classes, .filters = 2, .rank = rank}};
+    s->model = (struct predict_model){.def = {.define = rank ? aua_define : vnet_define,
+                                              .channels = channels,
+                                              .classes = classes,
+                                              .filters = 2,
+                                              .rank = rank}};
     assert_ok(params_new(&s->model.params, s->dev, &s->model.def, PARAMS_NO_GRAD, &e), e);
     params_init(s->model.params, 5, 0);
     scene_enliven(s);

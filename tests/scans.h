@@ -9,8 +9,8 @@
 #include "volume/volume.h"
 
 /* A scan of int16 values: air of `air`, a body of noise around `body` in the middle box. */
-static inline void scan_of(struct volume *v, const int64_t dims[3], const double spacing[3],
-                           int air, int body)
+static inline void scan_of(struct volume *v, const int64_t dims[3], const double spacing[3], int air,
+                           int body)
 {
     struct error e;
     struct rng r = rng_start(5, 0, RNG_TEST, 0);

@@ -18,18 +18,18 @@
 #include "base/io.h"
 
 /* The call succeeded; else its error is shown. */
-#define assert_ok(call, e)                              \
-    do {                                                \
-        if ((call) < 0)                                 \
-            test_fail("%s: %s [%s]", #call, (e).text, (e).id); \
+#define assert_ok(call, e)                                                                                   \
+    do {                                                                                                     \
+        if ((call) < 0)                                                                                      \
+            test_fail("%s: %s [%s]", #call, (e).text, (e).id);                                               \
     } while (0)
 
 /* The call failed with this code and catalogue id. */
-#define assert_refused(call, e, want_code, want_id)     \
-    do {                                                \
-        assert_int_equal((call), -1);                   \
-        assert_int_equal((e).code, (want_code));        \
-        assert_string_equal((e).id, (want_id));         \
+#define assert_refused(call, e, want_code, want_id)                                                          \
+    do {                                                                                                     \
+        assert_int_equal((call), -1);                                                                        \
+        assert_int_equal((e).code, (want_code));                                                             \
+        assert_string_equal((e).id, (want_id));                                                              \
     } while (0)
 
 /* A folder of real files named by FALX_TEST_DATA, or NULL (then say skip()). */

@@ -25,8 +25,7 @@ static void naive_adapt(struct scene *s, const float *image, const int dims[3],
     assert_ok(net_new(&net, p, &def, &shape, &e), e);
     memcpy(was, p->value + first, (size_t)many * sizeof *was);
     for (int k = 0; k < 4; k++) {
-        int at[3] = {start[0][eighths[k][0] * count[0] / 8],
-                     start[1][eighths[k][1] * count[1] / 8],
+        int at[3] = {start[0][eighths[k][0] * count[0] / 8], start[1][eighths[k][1] * count[1] / 8],
                      start[2][eighths[k][2] * count[2] / 8]};
         naive_cut(&n, window, place, weight, at, 0);
         net_forward(net, &x, &pass);

@@ -18,10 +18,19 @@ static void make_run(const char *folder, int channels, int rank, const char *rec
 {
     static char background[] = "background", organ[] = "organ";
     static char *names[] = {background, organ};
-    struct run_facts f = {.patch = {16, 16, 16}, .channels = channels, .classes = 2, .class_names = names,
-                          .method = "aua", .mirrors = 5, .tta = special, .adapt = special};
-    struct net_definition def = {.define = rank ? aua_define : vnet_define, .channels = channels,
-                                 .classes = 2, .filters = 2, .rank = rank};
+    struct run_facts f = {.patch = {16, 16, 16},
+                          .channels = channels,
+                          .classes = 2,
+                          .class_names = names,
+                          .method = "aua",
+                          .mirrors = 5,
+                          .tta = special,
+                          .adapt = special};
+    struct net_definition def = {.define = rank ? aua_define : vnet_define,
+                                 .channels = channels,
+                                 .classes = 2,
+                                 .filters = 2,
+                                 .rank = rank};
     struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};
     struct js_out json = {0};
     struct device *dev;
@@ -298,8 +307,11 @@ static void a_run_has_choices(void **state)
 {
     (void)state;
     enum { N = 20 * 17 * 9 };
-    static const struct falx_options asked[] = {{.threads = 1}, {.mirror = 1, .adapt = 1}, {.mirror = -1},
-                                                {.adapt = -1}, {.device = "cpu", .largest = 1}};
+    static const struct falx_options asked[] = {{.threads = 1},
+                                                {.mirror = 1, .adapt = 1},
+                                                {.mirror = -1},
+                                                {.adapt = -1},
+                                                {.device = "cpu", .largest = 1}};
     float *voxels = noise(N), *foreground[5];
     struct falx_image image = image_of(voxels, 20, 17, 9, 1);
     make_run("special", 1, 0, "none", 1);

@@ -47,8 +47,13 @@ static void free_patch(struct patch *p)
 
 static struct augment_draw no_draw(void)
 {
-    struct augment_draw d = {.turns = -1, .flip = -1, .brightness = 1, .contrast = 1, .zoom = 1,
-                             .gamma = 1, .matrix = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}};
+    struct augment_draw d = {.turns = -1,
+                             .flip = -1,
+                             .brightness = 1,
+                             .contrast = 1,
+                             .zoom = 1,
+                             .gamma = 1,
+                             .matrix = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}};
     return d;
 }
 
@@ -129,15 +134,19 @@ static void test_rotflip_four_outputs(void **state)
         augment_apply(&p, &augment_paper, &d, &s.cases[0], NULL);
         uint64_t hash = hash_bytes(p.image, voxels_of(p.dims) * sizeof(float), 0);
         int i = 0;
-        while (i < n_seen && seen[i] != hash) i++;
+        while (i < n_seen && seen[i] != hash)
+            i++;
         assert_true(i < 8);
-        if (i == n_seen) seen[n_seen++] = hash;
+        if (i == n_seen)
+            seen[n_seen++] = hash;
         count[i]++;
     }
     assert_int_equal(n_seen, 4);
-    for (int i = 0; i < 4; i++) assert_in_range(count[i], 880, 1120); /* 1000 +- 4.4 deviations */
+    for (int i = 0; i < 4; i++)
+        assert_in_range(count[i], 880, 1120); /* 1000 +- 4.4 deviations */
     uint64_t plain = hash_bytes(s.cases[0].image, voxels_of(p.dims) * sizeof(float), 0);
-    for (int i = 0; i < 4; i++) assert_true(seen[i] != plain); /* it is always mirrored */
+    for (int i = 0; i < 4; i++)
+        assert_true(seen[i] != plain); /* it is always mirrored */
     free_patch(&p);
     case_store_free(&s);
 }
@@ -146,11 +155,12 @@ static void test_padding_table(void **state)
 {
     (void)state;
     const int want[] = {6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0, 0};
-    for (int n = 90; n <= 103; n++) assert_int_equal(augment_pad(n, 96), want[n - 90]);
+    for (int n = 90; n <= 103; n++)
+        assert_int_equal(augment_pad(n, 96), want[n - 90]);
 }
 
-static void draw_for(struct augment_draw *d, const struct augment_options *o, int n0, int n1,
-                     int n2, const int patch[3], uint64_t step)
+static void draw_for(struct augment_draw *d, const struct augment_options *o, int n0, int n1, int n2,
+                     const int patch[3], uint64_t step)
 {
     struct stored_case c = {.dims = {n0, n1, n2}, .spacing_mm = {1, 1, 1}};
     augment_draw(d, o, &c, patch, &(struct augment_key){.seed = 1337, .step = step, .slot = 0});
@@ -185,7 +195,8 @@ static void test_centre_crop(void **state)
         struct augment_draw d;
         int n = golden_centres[i].n;
         draw_for(&d, &o, n, n, n, patch, i);
-        for (int a = 0; a < 3; a++) assert_int_equal(d.start[a], golden_centres[i].start);
+        for (int a = 0; a < 3; a++)
+            assert_int_equal(d.start[a], golden_centres[i].start);
     }
 }
 
@@ -207,7 +218,8 @@ static void test_crop_uniform(void **state)
     const double limit[3] = {33.7, 18.4, 0.5}; /* chi-square, p = 1e-4, 9 and 2 degrees */
     for (int a = 0; a < 3; a++) {
         double want = (double)trials / room[a], chi = 0;
-        for (int i = 0; i < room[a]; i++) chi += (count[a][i] - want) * (count[a][i] - want) / want;
+        for (int i = 0; i < room[a]; i++)
+            chi += (count[a][i] - want) * (count[a][i] - want) / want;
         assert_true(chi < limit[a]);
     }
 }
@@ -227,7 +239,8 @@ static void test_crop_within(void **state)
         assert_int_equal(d.pad[0] + d.pad[1] + d.start[1] + d.start[2], 0);
         assert_int_equal(d.pad[2], 2);
     }
-    for (int i = 0; i < 4; i++) assert_in_range(count[i], 1800, 2200); /* 5 deviations of 39 */
+    for (int i = 0; i < 4; i++)
+        assert_in_range(count[i], 1800, 2200); /* 5 deviations of 39 */
 }
 
 /* ---- interpolation --------------------------------------------------------------------------- */
@@ -300,7 +313,8 @@ static void test_rotation_in_millimetres(void **state)
         for (int i = 0; i < 3; i++)
             for (int j = 0; j < 3; j++)
                 m[i][j] = (double)d.matrix[i][j] * c.spacing_mm[i] / c.spacing_mm[j];
-        for (int i = 0; i < 3; i++) scale2 += m[i][0] * m[i][0];
+        for (int i = 0; i < 3; i++)
+            scale2 += m[i][0] * m[i][0];
         assert_true(scale2 > 0.639 && scale2 < 1.563);
         for (int a = 0; a < 3; a++)
             for (int b = 0; b < 3; b++) {
@@ -317,8 +331,11 @@ static void test_label_follows_image(void **state)
     struct case_store s = one_case(34, 30, 26, 4);
     struct stored_case *c = &s.cases[0];
     place_voxels(c);
-    struct augment_options o = {.rotflip = 1, .mirror_p = {0.5f, 0.5f, 0.5f}, .scale = {0.5f, 0.6f, 1.4f},
-                                .rotate = {0.5f, -40, 40}, .elastic = {0.5f, 1, 3},
+    struct augment_options o = {.rotflip = 1,
+                                .mirror_p = {0.5f, 0.5f, 0.5f},
+                                .scale = {0.5f, 0.6f, 1.4f},
+                                .rotate = {0.5f, -40, 40},
+                                .elastic = {0.5f, 1, 3},
                                 .elastic_spacing = 8};
     struct patch p = new_patch(24, 22, 28, 4);
     struct augment_scratch *scratch = scratch_for(&o, &p);
@@ -333,10 +350,12 @@ static void test_label_follows_image(void **state)
             int label = p.label[v] - 1;
             assert_int_equal(p.mask[v], label >= 0);
             assert_true(x[3] >= 0 && x[3] <= 1.00001f);
-            if (x[3] < 0.9999f) continue; /* mixed with the zeros outside */
+            if (x[3] < 0.9999f)
+                continue; /* mixed with the zeros outside */
             assert_true(label >= 0);
             int at[3] = {label / (30 * 26), label / 26 % 30, label % 26};
-            for (int a = 0; a < 3; a++) assert_true(fabsf(x[a] - (float)at[a]) < 0.501f);
+            for (int a = 0; a < 3; a++)
+                assert_true(fabsf(x[a] - (float)at[a]) < 0.501f);
             n_inside++;
         }
     }
@@ -354,7 +373,8 @@ static void test_labels_stay_labels(void **state)
     const label_t values[4] = {0, 3, 7, 65535};
     struct case_store s = one_case(20, 20, 20, 1);
     struct rng r = rng_start(1, 2, RNG_TEST, 3);
-    for (size_t v = 0; v < 8000; v++) s.cases[0].label[v] = values[rng_below(&r, 4)];
+    for (size_t v = 0; v < 8000; v++)
+        s.cases[0].label[v] = values[rng_below(&r, 4)];
     struct augment_options o = augment_full;
     o.scale.p = o.rotate.p = o.elastic.p = 1;
     o.elastic_spacing = 7;
@@ -389,7 +409,8 @@ static void test_elastic_does_not_fold(void **state)
     for (uint32_t slot = 0; slot < 10; slot++) {
         struct augment_draw d;
         augment_draw(&d, &o, &s.cases[0], p.dims, &(struct augment_key){.seed = 2, .step = 2, .slot = slot});
-        for (int a = 0; a < 3; a++) d.start[a] = (N - M) / 2;
+        for (int a = 0; a < 3; a++)
+            d.start[a] = (N - M) / 2;
         augment_apply(&p, &o, &d, &s.cases[0], scratch);
         for (int v = 0; v < M * M * M; v++) {
             int at[3] = {v / (M * M), v / M % M, v % M};
@@ -400,12 +421,14 @@ static void test_elastic_does_not_fold(void **state)
                 assert_true(fabsf(shift) < 0.4f * 8 + 1e-3f);
                 moved += fabs((double)shift);
             }
-            if (at[0] == M - 1 || at[1] == M - 1 || at[2] == M - 1) continue;
+            if (at[0] == M - 1 || at[1] == M - 1 || at[2] == M - 1)
+                continue;
             for (int a = 0; a < 3; a++)
-                for (int b = 0; b < 3; b++) j[a][b] = (double)(x[4 * step[b] + (size_t)a] - x[a]);
-            double det = j[0][0] * (j[1][1] * j[2][2] - j[1][2] * j[2][1])
-                       - j[0][1] * (j[1][0] * j[2][2] - j[1][2] * j[2][0])
-                       + j[0][2] * (j[1][0] * j[2][1] - j[1][1] * j[2][0]);
+                for (int b = 0; b < 3; b++)
+                    j[a][b] = (double)(x[4 * step[b] + (size_t)a] - x[a]);
+            double det = j[0][0] * (j[1][1] * j[2][2] - j[1][2] * j[2][1]) -
+                         j[0][1] * (j[1][0] * j[2][2] - j[1][2] * j[2][0]) +
+                         j[0][2] * (j[1][0] * j[2][1] - j[1][1] * j[2][0]);
             assert_true(det > 0);
         }
     }
@@ -455,7 +478,8 @@ static float clamped(const float *x, const int at[3], int c)
 {
     const int n[3] = {13, 12, 11};
     int p[3];
-    for (int a = 0; a < 3; a++) p[a] = at[a] < 0 ? 0 : at[a] >= n[a] ? n[a] - 1 : at[a];
+    for (int a = 0; a < 3; a++)
+        p[a] = at[a] < 0 ? 0 : at[a] >= n[a] ? n[a] - 1 : at[a];
     return x[2 * ((p[0] * 12 + p[1]) * 11 + p[2]) + c];
 }
 
@@ -467,15 +491,15 @@ static void test_blur_naive(void **state)
     t.draw.blur_sd = 0.8f;
     const float *got = value_run(&t), *in = t.store.cases[0].image;
     double kernel[7], sum = 0;
-    for (int i = -3; i <= 3; i++) sum += kernel[i + 3] = exp(-0.5 * i * i / 0.64);
+    for (int i = -3; i <= 3; i++)
+        sum += kernel[i + 3] = exp(-0.5 * i * i / 0.64);
     for (int v = 0; v < 13 * 12 * 11; v += 7)
         for (int c = 0; c < 2; c++) {
             double want = 0;
             for (int w = 0; w < 343; w++) {
                 int o[3] = {w / 49 - 3, w / 7 % 7 - 3, w % 7 - 3};
                 int at[3] = {v / 132 + o[0], v / 11 % 12 + o[1], v % 11 + o[2]};
-                want += kernel[o[0] + 3] * kernel[o[1] + 3] * kernel[o[2] + 3]
-                      * (double)clamped(in, at, c);
+                want += kernel[o[0] + 3] * kernel[o[1] + 3] * kernel[o[2] + 3] * (double)clamped(in, at, c);
             }
             want /= sum * sum * sum;
             assert_true(fabs((double)got[2 * v + c] - want) < 1e-4);
@@ -520,8 +544,10 @@ static void test_zoom_naive(void **state)
 static void moments(double *mean, double *sd, const float *x, int c)
 {
     double s = 0, q = 0, n = 13 * 12 * 11;
-    for (int v = 0; v < 13 * 12 * 11; v++) s += (double)x[2 * v + c];
-    for (int v = 0; v < 13 * 12 * 11; v++) q += pow((double)x[2 * v + c] - s / n, 2);
+    for (int v = 0; v < 13 * 12 * 11; v++)
+        s += (double)x[2 * v + c];
+    for (int v = 0; v < 13 * 12 * 11; v++)
+        q += pow((double)x[2 * v + c] - s / n, 2);
     *mean = s / n;
     *sd = sqrt(q / n);
 }
@@ -533,11 +559,13 @@ static void test_pointwise_effects(void **state)
     value_begin(&t);
     const float *in = t.store.cases[0].image;
     double mean[2], sd[2], m, d;
-    for (int c = 0; c < 2; c++) moments(&mean[c], &sd[c], in, c);
+    for (int c = 0; c < 2; c++)
+        moments(&mean[c], &sd[c], in, c);
 
     t.draw.brightness = 1.25f;
     const float *got = value_run(&t);
-    for (int i = 0; i < 2 * 13 * 12 * 11; i++) assert_float_equal(got[i], in[i] * 1.25f, 1e-6);
+    for (int i = 0; i < 2 * 13 * 12 * 11; i++)
+        assert_float_equal(got[i], in[i] * 1.25f, 1e-6);
 
     t.draw.shift = -0.5f;
     got = value_run(&t);
@@ -624,7 +652,8 @@ static void test_options_refused(void **state)
     assert_int_equal(augment_check(&augment_paper, &e), 0);
     assert_int_equal(augment_check(&augment_full, &e), 0);
     struct augment_options bad[8];
-    for (int i = 0; i < 8; i++) bad[i] = augment_full;
+    for (int i = 0; i < 8; i++)
+        bad[i] = augment_full;
     bad[0].blur.hi = 3.5f;
     bad[1].noise.p = 1.5f;
     bad[2].gamma.lo = 2;
@@ -634,7 +663,8 @@ static void test_options_refused(void **state)
     bad[5].elastic_spacing = 0;
     bad[6].scale.p = NAN;
     bad[7].rotate.hi = INFINITY;
-    for (int i = 0; i < 8; i++) assert_refused(augment_check(&bad[i], &e), e, ERR_CONFIG, "C02");
+    for (int i = 0; i < 8; i++)
+        assert_refused(augment_check(&bad[i], &e), e, ERR_CONFIG, "C02");
 }
 
 int main(void)

@@ -50,14 +50,14 @@ static void numbers_are_strict(void **state)
     (void)state;
     int64_t i;
     double d;
-    static const char *const bad[] = {"", " 1", "1 ", "0x10", "1e3", "12abc", "9223372036854775808",
-                                      "--1", "+", "1.0"};
+    static const char *const bad[] = {"",    " 1", "1 ", "0x10", "1e3", "12abc", "9223372036854775808",
+                                      "--1", "+",  "1.0"};
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++)
         assert_int_equal(parse_int(&i, bad[k]), -1);
     assert_int_equal(parse_int(&i, "-9223372036854775808"), 0);
     assert_true(i == INT64_MIN);
-    static const char *const bad_reals[] = {"", "nan", "inf", "1e999", "0x1p3", "1,5", "1.5x", " 1",
-                                            ".", "e5", "1e", "1 "};
+    static const char *const bad_reals[] = {"",     "nan", "inf", "1e999", "0x1p3", "1,5",
+                                            "1.5x", " 1",  ".",   "e5",    "1e",    "1 "};
     for (size_t k = 0; k < sizeof bad_reals / sizeof bad_reals[0]; k++)
         assert_int_equal(parse_real(&d, bad_reals[k]), -1);
     assert_int_equal(parse_real(&d, "-1.5e-3"), 0);
@@ -113,16 +113,24 @@ static void sizes_and_memory_are_checked(void **state)
 static void philox_matches_the_published_vectors(void **state)
 {
     (void)state;
-    static const struct { uint64_t seed, step, index; uint32_t stream, want[4]; } vectors[] = {
+    static const struct {
+        uint64_t seed, step, index;
+        uint32_t stream, want[4];
+    } vectors[] = {
         {0, 0, 0, 0, {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}},
-        {UINT64_MAX, UINT32_MAX, UINT64_MAX, UINT32_MAX,
+        {UINT64_MAX,
+         UINT32_MAX,
+         UINT64_MAX,
+         UINT32_MAX,
          {0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}},
-        {0x299f31d0a4093822u, 0x13198a2eu, 0x85a308d3243f6a88u, 0x03707344u,
+        {0x299f31d0a4093822u,
+         0x13198a2eu,
+         0x85a308d3243f6a88u,
+         0x03707344u,
          {0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}},
     };
     for (size_t i = 0; i < 3; i++) {
-        struct rng_block b =
-            rng_block(vectors[i].seed, vectors[i].step, vectors[i].stream, vectors[i].index);
+        struct rng_block b = rng_block(vectors[i].seed, vectors[i].step, vectors[i].stream, vectors[i].index);
         assert_memory_equal(b.v, vectors[i].want, sizeof b.v);
     }
 }
@@ -156,7 +164,7 @@ static void beta_numbers_have_their_distribution(void **state)
     (void)state;
     static const double at[] = {1e-6, 0.001, 0.01, 0.1, 0.25, 0.5, 0.9};
     static const double below[] = {0.0332030383, 0.1322012917, 0.2097776901, 0.3366897784,
-                                   0.4140555195, 0.5, 0.6633102216};
+                                   0.4140555195, 0.5,          0.6633102216};
     enum { N = 40000 };
     int count[7] = {0};
     double sum = 0.0, squares = 0.0;
@@ -286,8 +294,8 @@ static void json_is_bounded(void **state)
     js_free(v);
     memset(deep, '[', 100);
     assert_refused(js_parse(&v, deep, 100, &e), e, ERR_DATA, "C06");
-    const char *const bad[] = {"{\"a\": 1, \"a\": 2}", "[1] x", "[1e999]", "[99999999999999999999]",
-                               "[\"\\u0000\"]", "", "[\"\xFF\"]", "{\"a\""};
+    const char *const bad[] = {"{\"a\": 1, \"a\": 2}", "[1] x", "[1e999]",    "[99999999999999999999]",
+                               "[\"\\u0000\"]",        "",      "[\"\xFF\"]", "{\"a\""};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_refused(js_parse(&v, bad[i], strlen(bad[i]), &e), e, ERR_DATA, "C06");
     char *quoted = js_quote("a\"\n\xFF\xE2\x80\xAE", &e);

@@ -34,8 +34,10 @@ static void write_volume(const char *folder, int c, enum dtype t)
     for (int64_t k = 0, n = 0; k < dims[2]; k++)
         for (int64_t j = 0; j < dims[1]; j++)
             for (int64_t i = 0; i < dims[0]; i++, n++) {
-                if (t == DTYPE_F32) ((float *)v.data)[n] = value_at(c, (int)i, (int)j, (int)k);
-                else ((uint8_t *)v.data)[n] = (uint8_t)((i + 2 * j + 3 * k) % 3);
+                if (t == DTYPE_F32)
+                    ((float *)v.data)[n] = value_at(c, (int)i, (int)j, (int)k);
+                else
+                    ((uint8_t *)v.data)[n] = (uint8_t)((i + 2 * j + 3 * k) % 3);
             }
     snprintf(path, sizeof path, "%s/case%d.nii.gz", folder, c);
     assert_ok(volume_write(&v, path, &e), e);
@@ -49,8 +51,10 @@ static int make_set(void **state)
     assert_int_equal(test_folder_make(state), 0);
     assert_ok(io_make_folders("images", &e), e);
     assert_ok(io_make_folders("labels", &e), e);
-    for (int c = 0; c < CASES; c++) write_volume("images", c, DTYPE_F32);
-    for (int c = 1; c < CASES; c += 2) write_volume("labels", c, DTYPE_U8);
+    for (int c = 0; c < CASES; c++)
+        write_volume("images", c, DTYPE_F32);
+    for (int c = 1; c < CASES; c += 2)
+        write_volume("labels", c, DTYPE_U8);
     struct dataset_options o = {.seed = 1};
     assert_ok(dataset_open(&set, ".", &o, &e), e);
     assert_int_equal(set.n_cases, CASES);
@@ -86,14 +90,16 @@ static void test_layout(void **state)
         snprintf(name, sizeof name, "case%d", order[c]);
         assert_string_equal(x->name, name);
         case_dims(dims, order[c]);
-        for (int a = 0; a < 3; a++) assert_int_equal(x->dims[a], dims[a]);
+        for (int a = 0; a < 3; a++)
+            assert_int_equal(x->dims[a], dims[a]);
         assert_int_equal(x->label != NULL, c < 2);
         size_t v = 0;
         for (int i = 0; i < x->dims[0]; i++)
             for (int j = 0; j < x->dims[1]; j++)
                 for (int k = 0; k < x->dims[2]; k++, v++) {
                     assert_true(x->image[v] == value_at(order[c], i, j, k));
-                    if (x->label) assert_int_equal(x->label[v], (i + 2 * j + 3 * k) % 3);
+                    if (x->label)
+                        assert_int_equal(x->label[v], (i + 2 * j + 3 * k) % 3);
                     assert_int_equal(x->mask[v], i + j + k > 0); /* voxel 0 is the darkest */
                 }
         bytes += v * (sizeof(float) + 1 + (x->label ? sizeof(label_t) : 0));
@@ -125,7 +131,8 @@ static void write_nan_case(float bad)
     int64_t dims[3];
     case_dims(dims, 2);
     assert_ok(volume_new(&v, DTYPE_F32, dims, NULL, &e), e);
-    for (int n = 0; n < 6; n++) ((float *)v.data)[n] = (float)-n;
+    for (int n = 0; n < 6; n++)
+        ((float *)v.data)[n] = (float)-n;
     ((float *)v.data)[7] = bad;
     assert_ok(volume_write(&v, "images/case2.nii.gz", &e), e);
     volume_free(&v);

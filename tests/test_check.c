@@ -62,8 +62,7 @@ static void find(struct landmarks *out, const struct cut *c, const double spacin
 }
 
 /* The twins among n <= 5 cuts, for mem_free; answers how many. */
-static int find_twins(struct twin **twins, const struct cut *cuts, int n,
-                      const double spacing_mm[3])
+static int find_twins(struct twin **twins, const struct cut *cuts, int n, const double spacing_mm[3])
 {
     struct landmarks scans[5] = {{0}};
     int found;
@@ -80,11 +79,9 @@ static void crops_of_one_scan_are_found(void **state)
     (void)state;
     static const double cube[3] = {1, 1, 1};
     const struct cut cuts[] = {
-        {1, {0, 0, 0}, {50, 50, 40}, 1, 0, 0},
-        {2, {0, 0, 0}, {50, 50, 40}, 1, 0, 0},
+        {1, {0, 0, 0}, {50, 50, 40}, 1, 0, 0},         {2, {0, 0, 0}, {50, 50, 40}, 1, 0, 0},
         {1, {8, 3, 2}, {40, 47, 36}, 0.01f, -3, 0.1f}, /* cropped, rescaled, 1 % noise */
-        {3, {0, 0, 0}, {50, 50, 40}, 1, 0, 0},
-        {2, {1, 0, 0}, {49, 50, 40}, 2, 5, 0},
+        {3, {0, 0, 0}, {50, 50, 40}, 1, 0, 0},         {2, {1, 0, 0}, {49, 50, 40}, 2, 5, 0},
     };
     struct twin *twins;
     assert_int_equal(find_twins(&twins, cuts, 5, cube), 2);
@@ -156,8 +153,7 @@ static void keep(struct report *r, enum report_kind kind, const char *text)
 }
 
 /* Everything a check finds, as text. */
-static void check(struct log *out, enum error_code *code, const char *folder, int threads,
-                  int skip_bad)
+static void check(struct log *out, enum error_code *code, const char *folder, int threads, int skip_bad)
 {
     struct dataset d;
     struct check_result r;
@@ -167,14 +163,14 @@ static void check(struct log *out, enum error_code *code, const char *folder, in
     struct dataset_options opening = {.report = &out->report};
     assert_ok(dataset_open(&d, folder, &opening, &e), e);
     assert_ok(pool_new(&pool, threads, &e), e);
-    struct check_options o = {.pool = pool, .skip_bad = skip_bad, .patch = {32, 32, 32},
-                              .report = &out->report};
+    struct check_options o = {
+        .pool = pool, .skip_bad = skip_bad, .patch = {32, 32, 32}, .report = &out->report};
     assert_ok(check_dataset(&r, &d, &o, &e), e);
     for (int i = 0; i < r.n_cases; i++) {
         size_t n = strlen(out->text);
         const struct check_case *c = &r.cases[i];
-        snprintf(out->text + n, sizeof out->text - n, "%s %d %016llx %.9g\n", d.cases[i].name,
-                 (int)c->bad, (unsigned long long)c->hash, c->mean);
+        snprintf(out->text + n, sizeof out->text - n, "%s %d %016llx %.9g\n", d.cases[i].name, (int)c->bad,
+                 (unsigned long long)c->hash, c->mean);
     }
     *code = r.code;
     if (skip_bad) {
@@ -238,8 +234,7 @@ static void threads_do_not_matter(void **state)
     put_set(home);
     check(&one, &code, home, 1, 0);
     assert_int_equal(code, ERR_DATA);
-    assert_non_null(
-        strstr(one.text, "case4.nii.gz: 36x40x34 voxels, the image has 40x36x34 [L02]"));
+    assert_non_null(strstr(one.text, "case4.nii.gz: 36x40x34 voxels, the image has 40x36x34 [L02]"));
     assert_non_null(strstr(one.text, "case5.nii.gz: "));
     assert_non_null(strstr(one.text, "\"case2\" is the same scan, moved by (-3, -1, -2) voxels"));
     assert_non_null(strstr(one.text, "1 such volume will be padded"));
@@ -401,9 +396,8 @@ static void real_twins(void **state)
     check(&log, &code, path, 2, 0);
     assert_int_equal(code, ERR_NONE);
     assert_int_equal(log.report.n_warnings, 1);
-    assert_non_null(strstr(log.text,
-                           "\"CMPXO4J23G58J53Q98SZ\" is the same scan, moved by (7, 7, 0) "
-                           "voxels, as labelled case \"0RZDK210BSMWAA6467LU\""));
+    assert_non_null(strstr(log.text, "\"CMPXO4J23G58J53Q98SZ\" is the same scan, moved by (7, 7, 0) "
+                                     "voxels, as labelled case \"0RZDK210BSMWAA6467LU\""));
     unpack(home, "hippocampus", "hippocampus/hippocampus.tar", "");
     snprintf(path, sizeof path, "%s/hippocampus", home);
     check(&log, &code, path, 2, 0);

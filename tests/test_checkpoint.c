@@ -31,8 +31,7 @@ static void define(struct builder *b, const struct net_definition *self)
     x = net_norm_relu(b, net_conv(b, x, CONV_1, 2, "a"), "n");
     net_output(b, net_conv(b, x, CONV_1, self->classes, "b"), "logits");
 }
-static const struct net_definition def = {
-    .define = define, .channels = 1, .classes = 2, .filters = 1};
+static const struct net_definition def = {.define = define, .channels = 1, .classes = 2, .filters = 1};
 
 static void make_trainer(void)
 {
@@ -71,8 +70,7 @@ static void assert_filled(int salt)
 {
     float value[2][64], moment[64];
     for (int i = 0; i < 2; i++)
-        memcpy(value[i], t.models[i].params->value,
-               (size_t)t.models[i].params->count * sizeof(float));
+        memcpy(value[i], t.models[i].params->value, (size_t)t.models[i].params->count * sizeof(float));
     size_t n = (size_t)t.models[0].params->trainable_count;
     memcpy(moment, t.models[0].optim->moment[0], n * sizeof(float));
     assert_int_equal(t.models[0].params->batches, salt);
@@ -88,8 +86,14 @@ static void assert_filled(int salt)
 
 static int save(int salt, int anchor, struct error *e)
 {
-    struct counters at = {.phase = 1, .step = salt, .updates = salt, .validated = -1, .bad_row = 2,
-                          .rollbacks = 1, .dice = NAN, .best = 0.1 * salt};
+    struct counters at = {.phase = 1,
+                          .step = salt,
+                          .updates = salt,
+                          .validated = -1,
+                          .bad_row = 2,
+                          .rollbacks = 1,
+                          .dice = NAN,
+                          .best = 0.1 * salt};
     fill(salt);
     return checkpoint_save(&files, &t, &at, &facts, anchor, e);
 }
@@ -108,8 +112,7 @@ static int open_salt(struct error *e)
     fill(77);
     assert_ok(checkpoint_load(&t, &f, e), *e);
     assert_filled((int)at.step);
-    assert_true(isnan(at.dice) && at.best == 0.1 * (double)at.step && at.bad_row == 2 &&
-                at.validated == -1);
+    assert_true(isnan(at.dice) && at.best == 0.1 * (double)at.step && at.bad_row == 2 && at.validated == -1);
     st_free(&f);
     return (int)at.step;
 }
@@ -166,8 +169,9 @@ static void anchors_are_not_overwritten(void **state)
     struct error e;
     struct st_file f = {.n_tensors = 0};
     struct counters at;
-    static const struct { int salt, anchor, want_anchor; } turns[] = {
-        {1, 1, 1}, {2, 0, 1}, {3, 0, 1}, {4, 1, 4}, {5, 0, 4}, {6, 1, 6}, {7, 1, 7}, {8, 0, 7}};
+    static const struct {
+        int salt, anchor, want_anchor;
+    } turns[] = {{1, 1, 1}, {2, 0, 1}, {3, 0, 1}, {4, 1, 4}, {5, 0, 4}, {6, 1, 6}, {7, 1, 7}, {8, 0, 7}};
     for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++) {
         assert_ok(save(turns[i].salt, turns[i].anchor, &e), e);
         if (i % 2)
@@ -217,8 +221,7 @@ static void any_flipped_bit_is_found(void **state) /* K02 */
     struct st_limits limits = {.require_checksum = 1};
     two_generations();
     size_t n = read_bytes(bytes, sizeof bytes, B);
-    for (size_t bit = 0; bit < 8 * n;
-         bit++) { /* every bit in memory, every 37th through the file */
+    for (size_t bit = 0; bit < 8 * n; bit++) { /* every bit in memory, every 37th through the file */
         struct st_file f = {.n_tensors = 0};
         bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
         if (st_parse(&f, bytes, n, &limits, &e) == 0)
@@ -434,17 +437,25 @@ static ssize_t t_write(int fd, const void *b, size_t n)
 {
     return trapped() ? -1 : io_posix.write(fd, b, n > 700 ? 700 : n);
 }
-static int t_fsync(int fd) { return trapped() ? -1 : io_posix.fsync(fd); }
+static int t_fsync(int fd)
+{
+    return trapped() ? -1 : io_posix.fsync(fd);
+}
 static int t_close(int fd)
 {
     int bad = trapped(), code = io_posix.close(fd);
     return bad ? -1 : code;
 }
-static int t_rename(const char *a, const char *b) { return trapped() ? -1 : io_posix.rename(a, b); }
-static int t_lstat(const char *p, struct stat *s) { return trapped() ? -1 : io_posix.lstat(p, s); }
-static const struct io_ops traps = {t_open,  read,     t_write, t_fsync,
-                                    t_close, t_rename, unlink,  mkdir,
-                                    t_lstat};
+static int t_rename(const char *a, const char *b)
+{
+    return trapped() ? -1 : io_posix.rename(a, b);
+}
+static int t_lstat(const char *p, struct stat *s)
+{
+    return trapped() ? -1 : io_posix.lstat(p, s);
+}
+static const struct io_ops traps = {t_open,   read,   t_write, t_fsync, t_close,
+                                    t_rename, unlink, mkdir,   t_lstat};
 
 static int entries(const char *folder)
 {
@@ -584,7 +595,8 @@ int main(int argc, char **argv)
         TEST(differing_keys_are_named_and_may_be_overridden),
         TEST(other_models_and_states_are_refused),
         TEST(bad_numbers_are_not_saved),
-        TEST(a_failed_write_loses_nothing), TEST(a_checkpoint_that_cannot_be_seen),
+        TEST(a_failed_write_loses_nothing),
+        TEST(a_checkpoint_that_cannot_be_seen),
         TEST(nothing_leaks_over_many_checkpoints),
     };
     if (argc > 1 && strcmp(argv[1], "--write") == 0)

@@ -178,8 +178,7 @@ static void test_surroundings(void **state)
 {
     (void)state;
     setenv("FALX_TEST_SECRET", "secret", 1);
-    struct outcome o =
-        shell("cat; ls /proc/self/fd | wc -l; echo \"$HOME $FALX_TEST_SECRET.\"", &roomy);
+    struct outcome o = shell("cat; ls /proc/self/fd | wc -l; echo \"$HOME $FALX_TEST_SECRET.\"", &roomy);
     unsetenv("FALX_TEST_SECRET");
     assert_string_equal(o.out, "4\n/ .\n"); /* 0, 1, 2 and the one ls opens */
 }

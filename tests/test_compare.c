@@ -3,8 +3,8 @@
  */
 #include <math.h>
 
-#include "test.h"
 #include "compare/compare.h"
+#include "test.h"
 
 enum { SEEDS = 2, CASES = 6 };
 
@@ -25,14 +25,17 @@ static void put_result(const char *path, const char *name, double base, int with
                      "\"cost\": {\"parameters\": 1000, \"seconds\": 50, \"steps\": 100, \"planned_bytes\": "
                      "1048576, \"seconds_case\": 0.25, \"peak_bytes\": 3145728},\n"
                      "\"curves\": {\"loss\": [{\"step\": [1, 2], \"value\": [3, 2]}]},\n%s"
-                     "\"scores\": {\"unit\": \"mm\", \"cases\": [", name,
+                     "\"scores\": {\"unit\": \"mm\", \"cases\": [",
+                     name,
                      with_ambiguity ? "\"ambiguity\": [6, 5, 4, 3, 2, 1],\n\"features\": {\"x\": [1, 2, 3], "
                                       "\"y\": [0, 1, 0], \"class\": [0, 1, -7], \"apart\": 0.5, "
-                                      "\"explained\": 0.75},\n" : "");
+                                      "\"explained\": 0.75},\n"
+                                    : "");
     for (int i = 0; i < CASES; i++)
         n += snprintf(text + n, sizeof text - (size_t)n,
                       "%s{\"name\": \"case%d\", \"mean\": {\"dice\": %.17g, \"jaccard\": %.17g, \"asd\": 1, "
-                      "\"hd95\": 2}}", i ? "," : "", i, base + i / 100.0, (base + i / 100.0) / 2);
+                      "\"hd95\": 2}}",
+                      i ? "," : "", i, base + i / 100.0, (base + i / 100.0) / 2);
     snprintf(text + n, sizeof text - (size_t)n,
              "],\"mean\": {\"dice\": %.17g, \"jaccard\": %.17g, \"asd\": 1, \"hd95\": 2}}}", base + 0.025,
              base / 2 + 0.0125);
@@ -61,12 +64,16 @@ static void make_scene(struct scene *s, const char *odd_name)
             s->list[m][k] = &s->run[2 * m + k];
         }
     for (int m = 0; m < 2; m++)
-        s->lines[m] = (struct compare_line){.title = m ? "aua" : odd_name, .method = m ? "aua" : "supervised",
-                                            .labeled = 16, .unlabeled = m ? 64 : 0, .reference = 1,
-                                            .runs = s->list[m], .n_seeds = SEEDS};
+        s->lines[m] = (struct compare_line){.title = m ? "aua" : odd_name,
+                                            .method = m ? "aua" : "supervised",
+                                            .labeled = 16,
+                                            .unlabeled = m ? 64 : 0,
+                                            .reference = 1,
+                                            .runs = s->list[m],
+                                            .n_seeds = SEEDS};
     s->table = (struct compare_table){.name = "methods", .title = "Methods", .lines = s->lines, .n_lines = 2};
-    s->c = (struct comparison){.title = "t", .version = "0", .about = "about", .tables = &s->table,
-                               .n_tables = 1};
+    s->c = (struct comparison){
+        .title = "t", .version = "0", .about = "about", .tables = &s->table, .n_tables = 1};
 }
 
 static void scene_done(struct scene *s)
@@ -104,7 +111,7 @@ static void tables_are_right(void **state)
     assert_true(s.lines[0].p_holm[0] == 2.0 / 64 && isnan(s.lines[0].p[2]));
     assert_ok(compare_write_tables(&s.c, ".", &e), e);
     holds("results.md", "| supervised | 16/0 | 2 | 53.50 ± 1.41 | 26.75 ± 0.71 | **1.00 ± 0.00** | "
-          "**2.00 ± 0.00** | 0.031 | 86.03 | 76.06 | 3.51 | 14.26 |");
+                        "**2.00 ± 0.00** | 0.031 | 86.03 | 76.06 | 3.51 | 14.26 |");
     holds("results.md", "| aua | 16/64 | 2 | **63.50 ± 1.41** | **31.75 ± 0.71** |");
     holds("results.tex", "aua & 16/64 & 2 & \\textbf{63.50 $\\pm$ 1.41}");
     holds("results.tex", "Dice \\% $\\uparrow$");
@@ -211,7 +218,11 @@ static void charts_are_drawn(void **state)
 /* Files of others: refused with their name, or read as far as they make sense. */
 static void broken_results(void **state)
 {
-    static const char *const bad[] = {"", "[]", "{}", "{\"name\": 3}", "{\"name\": \"a\"}",
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"name\": 3}",
+                                      "{\"name\": \"a\"}",
                                       "{\"name\": \"a\", \"scores\": []}",
                                       "{\"name\": \"a\", \"scores\": {\"cases\": []}}"};
     struct compare_run r;
@@ -222,8 +233,8 @@ static void broken_results(void **state)
         assert_non_null(strstr(e.text, "bad.json"));
     }
     put("odd.json", "{\"name\": \"a\", \"cost\": 5, \"curves\": {\"loss\": [{\"step\": [1], "
-        "\"value\": []}, 7]}, \"ambiguity\": [1], \"scores\": {\"unit\": \"mm\", \"cases\": "
-        "[{\"mean\": 3}, {\"name\": \"b\"}]}}");
+                    "\"value\": []}, 7]}, \"ambiguity\": [1], \"scores\": {\"unit\": \"mm\", \"cases\": "
+                    "[{\"mean\": 3}, {\"name\": \"b\"}]}}");
     assert_ok(compare_run_read(&r, "odd.json", &e), e);
     assert_int_equal(r.scores.n_cases, 2);
     assert_true(isnan(r.value[0][0]) && isnan(r.cost.seconds) && r.loss[0].n == 0 && !r.ambiguity);
@@ -249,7 +260,8 @@ static int all_of_it(struct scene *s, struct compare_run *extra)
     int result = compare_run_read(extra, "r10.json", &e) < 0 || compare_summarise(&s->c, &e) < 0 ||
                          compare_write_tables(&s->c, ".", &e) < 0 || compare_page(&h, &s->c, NULL, &e) < 0 ||
                          html_take(&text, NULL, &h, &e) < 0
-                     ? -1 : 0;
+                     ? -1
+                     : 0;
     html_drop(&h);
     mem_free(text);
     compare_run_free(extra);
@@ -292,10 +304,10 @@ static void published_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_right), cmocka_unit_test(names_do_not_escape),
+        cmocka_unit_test(tables_are_right),   cmocka_unit_test(names_do_not_escape),
         cmocka_unit_test(missing_and_failed), cmocka_unit_test(charts_are_drawn),
-        cmocka_unit_test(broken_results), cmocka_unit_test(units_must_agree),
-        cmocka_unit_test(published_numbers), cmocka_unit_test(no_memory),
+        cmocka_unit_test(broken_results),     cmocka_unit_test(units_must_agree),
+        cmocka_unit_test(published_numbers),  cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

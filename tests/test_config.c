@@ -36,8 +36,7 @@ static void parse_plain(struct config *c, enum verb verb)
 static void expect_error(const struct error *e, const char *id, const char *text)
 {
     if (e->code != ERR_CONFIG || strcmp(e->id, id) != 0 || !strstr(e->text, text))
-        test_fail("got \"%s\" [%s] code %d, expected \"%s\" [%s]", e->text, e->id, (int)e->code, text,
-                  id);
+        test_fail("got \"%s\" [%s] code %d, expected \"%s\" [%s]", e->text, e->id, (int)e->code, text, id);
 }
 
 static void refuses(const char *words, const char *value, const char *id, const char *text)
@@ -215,8 +214,8 @@ static void forms_of_options(void **state)
     (void)state;
     struct config c;
     struct error e = {.code = ERR_NONE};
-    assert_int_equal(parse(&c, &e, VERB_PREPARE, "--out=x=y", "-j4", "set", "--strict",
-                           "--no-strict", "--follow=yes", "-q", "--preset", "paper-la", NULL),
+    assert_int_equal(parse(&c, &e, VERB_PREPARE, "--out=x=y", "-j4", "set", "--strict", "--no-strict",
+                           "--follow=yes", "-q", "--preset", "paper-la", NULL),
                      0);
     assert_string_equal(c.output, "x=y");
     assert_int_equal(c.threads, 4);
@@ -242,9 +241,8 @@ static void names_of_research_scripts(void **state)
     (void)state;
     struct config c;
     struct error e = {.code = ERR_NONE};
-    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--labelnum", "16", "--batch_size=6",
-                           "--labeled_bs", "3", "--patch_size", "112, 112,80", "--ema_decay", "0.5",
-                           "--num_workers=2", NULL),
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--labelnum", "16", "--batch_size=6", "--labeled_bs",
+                           "3", "--patch_size", "112, 112,80", "--ema_decay", "0.5", "--num_workers=2", NULL),
                      0);
     assert_string_equal(c.labeled, "16");
     assert_int_equal(c.set.batch, 6);
@@ -274,10 +272,8 @@ static void wrong_words(void **state)
     assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", NULL), -1);
     expect_error(&e, "C01", "prepare: --output FOLDER is missing");
     assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", "-o", "x", "--preset", "heart", NULL), -1);
-    expect_error(&e, "C01",
-                 "allowed la|pancreas|colon|auto|paper-la|paper-pancreas|paper-colon|none");
-    assert_int_equal(parse(&c, &e, VERB_CHECK, "--help", "--batch", "0", "--config", "none", NULL),
-                     0);
+    expect_error(&e, "C01", "allowed la|pancreas|colon|auto|paper-la|paper-pancreas|paper-colon|none");
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "--help", "--batch", "0", "--config", "none", NULL), 0);
     assert_int_equal(c.help, 1); /* help is given whatever else is wrong */
     config_free(&c);
 }
@@ -285,9 +281,8 @@ static void wrong_words(void **state)
 static void strict_numbers(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"0x10", "12abc", "nan", "1e999", "1.5",
-                                      "1,5",  "+-3",   "3 ",  "-",     "99999999999999999999",
-                                      "1e2"};
+    static const char *const bad[] = {
+        "0x10", "12abc", "nan", "1e999", "1.5", "1,5", "+-3", "3 ", "-", "99999999999999999999", "1e2"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refuses("--threads", bad[i], "C02", "--threads: \"");
     static const char *const bad_real[] = {"nan", "inf",  "-inf", "0x1p-1", "1e999",
@@ -326,8 +321,8 @@ static void training_values(void **state)
     refuses("--ema-decay", "-0.1", "C03", "allowed a number 0 to below 1");
     struct config c;
     struct error e = {.code = ERR_NONE};
-    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--batch", "1", "--ema-decay=0", "--patch",
-                           "32", "--labeled", "train.list", NULL),
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--batch", "1", "--ema-decay=0", "--patch", "32",
+                           "--labeled", "train.list", NULL),
                      0);
     assert_int_equal(c.set.labeled_batch, 1);
     assert_int_equal(c.set.patch[2], 32);
@@ -393,8 +388,7 @@ static void flag_over_file_over_default(void **state)
     parse_plain(&c, VERB_CHECK);
     assert_int_equal(c.set.batch, 4);
     config_free(&c);
-    if (parse(&c, &e, VERB_CHECK, "set", "--threads", "8", "--config", path, "--no-strict", NULL) <
-        0)
+    if (parse(&c, &e, VERB_CHECK, "set", "--threads", "8", "--config", path, "--no-strict", NULL) < 0)
         test_fail("%s", e.text);
     assert_int_equal(c.set.batch, 6);
     assert_int_equal(c.threads, 8);
@@ -502,8 +496,7 @@ static void json_holds_the_config(void **state)
     (void)state;
     struct config c;
     struct error e = {.code = ERR_NONE};
-    assert_int_equal(parse(&c, &e, VERB_CHECK, "s\xff", "--patch=32", "--labeled", "a.list", NULL),
-                     0);
+    assert_int_equal(parse(&c, &e, VERB_CHECK, "s\xff", "--patch=32", "--labeled", "a.list", NULL), 0);
     json_t *all = config_as_json(&c);
     assert_string_equal(json_string_value(json_object_get(all, "verb")), "check");
     assert_int_equal(json_integer_value(json_object_get(all, "batch")), 4);
@@ -512,8 +505,7 @@ static void json_holds_the_config(void **state)
     assert_string_equal(json_string_value(json_object_get(all, "nan")), "refuse");
     assert_int_equal(json_integer_value(json_array_get(json_object_get(all, "patch"), 2)), 32);
     assert_string_equal(json_string_value(json_object_get(all, "labeled")), "a.list");
-    assert_string_equal(json_string_value(json_array_get(json_object_get(all, "arguments"), 0)),
-                        "s\\xFF");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(all, "arguments"), 0)), "s\\xFF");
     assert_int_equal(json_integer_value(json_object_get(all, "seed")), 1337);
     json_decref(all);
     config_free(&c);

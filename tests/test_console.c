@@ -132,10 +132,10 @@ static void doctor_knows_the_machine(void **state)
     const char *zlib = NULL;
     json_int_t memory = 0, voxels = 0;
     assert_int_equal(code, 0);
-    assert_int_equal(json_unpack(facts, "{s:{s:i}, s:{s:I}, s:{s:s}, s:{s:b}, s:{s:I}, s:{s:i}}",
-                                 "cpu", "cores_usable", &cores, "memory", "total_bytes", &memory,
-                                 "libraries", "zlib", &zlib, "temporary", "writable", &writable,
-                                 "limits", "limit-voxels", &voxels, "uses", "threads", &threads),
+    assert_int_equal(json_unpack(facts, "{s:{s:i}, s:{s:I}, s:{s:s}, s:{s:b}, s:{s:I}, s:{s:i}}", "cpu",
+                                 "cores_usable", &cores, "memory", "total_bytes", &memory, "libraries",
+                                 "zlib", &zlib, "temporary", "writable", &writable, "limits", "limit-voxels",
+                                 &voxels, "uses", "threads", &threads),
                      0);
     assert_true(cores >= 1 && cores <= sysconf(_SC_NPROCESSORS_CONF));
     assert_true(memory > 1 << 20 && *zlib == '1' && writable);

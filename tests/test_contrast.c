@@ -3,8 +3,8 @@
  * Oracles: brute force over neighbourhoods, a textbook double loop over pairs written here (itself
  * checked by finite differences), and PyTorch (golden/contrast_cases.h).
  */
-#include "device/kernels.h"
 #include "device/isa/levels.h"
+#include "device/kernels.h"
 #include "feature_scene.h"
 
 #include "train/settings.h"
@@ -13,8 +13,7 @@ static int has_level(const char *level)
 {
     struct error e;
     struct device *d = NULL;
-    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1,
-                               .level = level};
+    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1, .level = level};
     int ok = device_open(&d, &o, &e) == 0;
     device_close(d);
     return ok;
@@ -59,8 +58,7 @@ static int points_near(int64_t *points, const uint8_t *label, const int d[3], in
 
 static void test_boundary_rules(void **state)
 {
-    static const int shapes[][3] = {{1, 1, 1}, {6, 5, 7}, {1, 3, 600}, {3, 1, 1}, {9, 8, 1},
-                                    {2, 2, 257}};
+    static const int shapes[][3] = {{1, 1, 1}, {6, 5, 7}, {1, 3, 600}, {3, 1, 1}, {9, 8, 1}, {2, 2, 257}};
     static int64_t got[2000], want[2000];
     static uint8_t label[2000];
     int met = 0;
@@ -96,8 +94,9 @@ static void test_boundary_sample(void **state)
         assert_int_equal(got, cap);
         for (int i = 0; i < cap; i++) {
             assert_true(i == 0 || some[i] > some[i - 1]);
-            assert_true(brute_near(label, d, NB_CENTRED, (const int[3]){(int)some[i] / 32,
-                                   (int)some[i] / 8 % 4, (int)some[i] % 8}));
+            assert_true(
+                brute_near(label, d, NB_CENTRED,
+                           (const int[3]){(int)some[i] / 32, (int)some[i] / 8 % 4, (int)some[i] % 8}));
             times[some[i]]++;
         }
     }
@@ -172,8 +171,7 @@ static double naive_score(const struct naive *p, const double *rows, int i, int 
 
 /* One anchor: L_i, and for gradient the derivatives by s_ij in ds (count); 0 positives: returns
  * 0. */
-static double naive_anchor(const struct naive *p, const double *rows, int i, double *ds,
-                           int *positives)
+static double naive_anchor(const struct naive *p, const double *rows, int i, double *ds, int *positives)
 {
     double most = -1e300, sum = 0, mean = 0;
     *positives = 0;
@@ -220,8 +218,8 @@ static double naive_contrast(const struct naive *p, const double *g, double *dg)
             s += g[i * C + c] * g[i * C + c];
         }
         for (int c = 0; c < C; c++)
-            dg[i * C + c] = share / sqrt(s) *
-                            (drows[naive_place(p, i, c)] - rows[naive_place(p, i, c)] * dot);
+            dg[i * C + c] =
+                share / sqrt(s) * (drows[naive_place(p, i, c)] - rows[naive_place(p, i, c)] * dot);
     }
     mem_free(rows), mem_free(drows), mem_free(ds);
     return value * share;
@@ -295,8 +293,7 @@ static void check_contrast(int count, double tau, int layout, int reduce)
         p.dg[i] = 2 * (p.dg[i] - 0.25f);
     double error = nmse(p.dg, p.want, (size_t)count * C);
     if (!(error < 1e-6))
-        test_fail("N %d tau %g layout %d reduce %d: gradient NMSE %g", count, tau, layout, reduce,
-                  error);
+        test_fail("N %d tau %g layout %d reduce %d: gradient NMSE %g", count, tau, layout, reduce, error);
     near(contrast_of(&of, 0, NULL), got, 0);
     points_free(&p);
 }
@@ -412,10 +409,14 @@ static void test_golden_contrast(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_boundary_rules),   cmocka_unit_test(test_boundary_sample),
-        cmocka_unit_test(test_rows),             cmocka_unit_test(test_naive_contrast),
-        cmocka_unit_test(test_contrast_levels),  cmocka_unit_test(test_contrast_strips),
-        cmocka_unit_test(test_contrast_threads), cmocka_unit_test(test_contrast_edges),
+        cmocka_unit_test(test_boundary_rules),
+        cmocka_unit_test(test_boundary_sample),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_naive_contrast),
+        cmocka_unit_test(test_contrast_levels),
+        cmocka_unit_test(test_contrast_strips),
+        cmocka_unit_test(test_contrast_threads),
+        cmocka_unit_test(test_contrast_edges),
         cmocka_unit_test(test_golden_contrast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@ struct one {
     int sources, norm, relu; /* of the input */
     int grad;                /* 0: G alone, 1: G behind relu, 2: p, q, r */
     int dx, accumulate;
-    int f32_out;             /* output and its gradient in F32 even if the device computes in bf16 */
+    int f32_out; /* output and its gradient in F32 even if the device computes in bf16 */
 };
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
@@ -132,8 +132,12 @@ static void set_up(struct set *s, struct device *dev, const struct one *o)
     struct rng r = rng_start(7, 0, RNG_TEST, 0);
     enum value_type type = device_value_type(dev), out = o->f32_out ? VALUE_F32 : type;
     int64_t nc = (int64_t)o->n * o->c_out;
-    *s = (struct set){.o = *o, .dev = dev, .bf16 = type == VALUE_BF16,
-                      .taps = o->kind == CONV_3 ? 27 : o->kind == CONV_1 ? 1 : 8};
+    *s = (struct set){.o = *o,
+                      .dev = dev,
+                      .bf16 = type == VALUE_BF16,
+                      .taps = o->kind == CONV_3   ? 27
+                              : o->kind == CONV_1 ? 1
+                                                  : 8};
     s->x.count = o->sources;
     for (int i = 0; i < o->sources; i++)
         s->x.from[i] = random_source(dev, o, type, &r);
@@ -168,14 +172,29 @@ static void set_up(struct set *s, struct device *dev, const struct one *o)
 
 static void tear_down(struct set *s)
 {
-    void *all[] = {s->x.from[0].y.data, (void *)(uintptr_t)s->x.from[0].scale,
-                   (void *)(uintptr_t)s->x.from[0].shift, s->x.from[1].y.data,
-                   (void *)(uintptr_t)s->x.from[1].scale, (void *)(uintptr_t)s->x.from[1].shift,
-                   s->y.data, s->dx.data, s->before, s->center, s->sums, s->weight, s->bias, s->dweight,
-                   s->dbias, s->mean,
-                   s->m2, s->g.g.data, (void *)(uintptr_t)s->g.y.scale,
-                   (void *)(uintptr_t)s->g.y.shift, (void *)(uintptr_t)s->g.p,
-                   (void *)(uintptr_t)s->g.q, (void *)(uintptr_t)s->g.r};
+    void *all[] = {s->x.from[0].y.data,
+                   (void *)(uintptr_t)s->x.from[0].scale,
+                   (void *)(uintptr_t)s->x.from[0].shift,
+                   s->x.from[1].y.data,
+                   (void *)(uintptr_t)s->x.from[1].scale,
+                   (void *)(uintptr_t)s->x.from[1].shift,
+                   s->y.data,
+                   s->dx.data,
+                   s->before,
+                   s->center,
+                   s->sums,
+                   s->weight,
+                   s->bias,
+                   s->dweight,
+                   s->dbias,
+                   s->mean,
+                   s->m2,
+                   s->g.g.data,
+                   (void *)(uintptr_t)s->g.y.scale,
+                   (void *)(uintptr_t)s->g.y.shift,
+                   (void *)(uintptr_t)s->g.p,
+                   (void *)(uintptr_t)s->g.q,
+                   (void *)(uintptr_t)s->g.r};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         s->dev->ops->free(s->dev, all[i]);
 }
@@ -184,8 +203,8 @@ static void run(struct set *s)
 {
     const struct one *o = &s->o;
     struct error e;
-    struct conv_shape shape = {o->kind, o->n, o->d, o->h, o->w, o->c_in, o->c_out, s->dx.type,
-                               s->y.type, 1, o->dx};
+    struct conv_shape shape = {o->kind,  o->n,       o->d,      o->h, o->w, o->c_in,
+                               o->c_out, s->dx.type, s->y.type, 1,    o->dx};
     struct conv_stats stats = {s->mean, s->m2, NULL};
     const struct device_ops *ops = s->dev->ops;
     struct conv *v = ops->conv_new(s->dev, &shape);
@@ -203,9 +222,9 @@ static void run(struct set *s)
 /* ---- the oracle ------------------------------------------------------------------------------------ */
 
 struct truth {
-    double *a, *dy, *weight;        /* operands as multiplied */
+    double *a, *dy, *weight; /* operands as multiplied */
     double *y, *dx, *dweight, *dbias;
-    double *mass;                   /* sum of magnitudes that dbias is the sum of */
+    double *mass; /* sum of magnitudes that dbias is the sum of */
 };
 
 static double *doubles(int64_t n)
@@ -260,8 +279,8 @@ static void touch(const struct set *s, struct truth *t, int64_t in, int64_t out,
     int ci = s->o.c_in, co = s->o.c_out;
     for (int i = 0; i < ci; i++)
         for (int j = 0; j < co; j++) {
-            int64_t at = s->o.kind == CONV_UP ? (int64_t)(tap * co + j) * ci + i
-                                              : (int64_t)(tap * ci + i) * co + j;
+            int64_t at =
+                s->o.kind == CONV_UP ? (int64_t)(tap * co + j) * ci + i : (int64_t)(tap * ci + i) * co + j;
             if (forward) {
                 t->y[out * co + j] += t->a[in * ci + i] * t->weight[at];
             } else {
@@ -292,8 +311,7 @@ static void convolve(const struct set *s, struct truth *t, int forward)
 
 static void truth_free(struct truth *t)
 {
-    double *all[] = {t->a, t->dy, t->weight, t->y, t->dx, t->dweight, t->dbias,
-                     t->mass};
+    double *all[] = {t->a, t->dy, t->weight, t->y, t->dx, t->dweight, t->dbias, t->mass};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         mem_free(all[i]);
 }
@@ -301,10 +319,14 @@ static void truth_free(struct truth *t)
 /* What is known before run(): gradients that are added to start from what is there. */
 static struct truth truth_start(const struct set *s)
 {
-    struct truth t = {.a = doubles(tensor_count(&s->dx)), .dy = doubles(tensor_count(&s->y)),
-                      .weight = doubles(s->n_weights), .y = doubles(tensor_count(&s->y)),
-                      .dx = doubles(tensor_count(&s->dx)), .dweight = doubles(s->n_weights),
-                      .dbias = doubles(s->o.c_out), .mass = doubles(s->o.c_out)};
+    struct truth t = {.a = doubles(tensor_count(&s->dx)),
+                      .dy = doubles(tensor_count(&s->y)),
+                      .weight = doubles(s->n_weights),
+                      .y = doubles(tensor_count(&s->y)),
+                      .dx = doubles(tensor_count(&s->dx)),
+                      .dweight = doubles(s->n_weights),
+                      .dbias = doubles(s->o.c_out),
+                      .mass = doubles(s->o.c_out)};
     make_input(s, t.a);
     for (int64_t i = 0; i < s->n_weights; i++) {
         t.weight[i] = operand(s, s->weight[i]);
@@ -337,12 +359,11 @@ static void assert_near(const char *what, const struct one *o, const double *wan
 {
     double e = nmse(want, have, n);
     if (!(e <= limit))
-        test_fail("%s of kind %d, %dx%dx%dx%d, %d -> %d, grad %d: error %g > %g", what, o->kind, o->n,
-                  o->d, o->h, o->w, o->c_in, o->c_out, o->grad, e, limit);
+        test_fail("%s of kind %d, %dx%dx%dx%d, %d -> %d, grad %d: error %g > %g", what, o->kind, o->n, o->d,
+                  o->h, o->w, o->c_in, o->c_out, o->grad, e, limit);
 }
 
-static void compare_tensor(const char *what, const struct set *s, const double *want,
-                           const struct tensor *t)
+static void compare_tensor(const char *what, const struct set *s, const double *want, const struct tensor *t)
 {
     double *have = doubles(tensor_count(t));
     for (int64_t i = 0; i < tensor_count(t); i++)
@@ -419,7 +440,6 @@ static void check_one(struct device *dev, const struct one *o)
 
 /* ---- tests ----------------------------------------------------------------------------------------- */
 
-
 static struct device *open_device(const char *level, enum precision p, int threads)
 {
     struct device *dev;
@@ -436,8 +456,8 @@ static struct one random_one(int kind, struct rng *r)
     struct one o = {.kind = (enum conv_kind)kind, .n = 1 + (int)rng_below(r, 3)};
     int *size[] = {&o.d, &o.h, &o.w};
     for (int i = 0; i < 3; i++)
-        *size[i] = kind == CONV_DOWN ? 2 + 2 * (int)rng_below(r, 3)
-                                     : 1 + (int)rng_below(r, kind == CONV_UP ? 3 : 9);
+        *size[i] =
+            kind == CONV_DOWN ? 2 + 2 * (int)rng_below(r, 3) : 1 + (int)rng_below(r, kind == CONV_UP ? 3 : 9);
     if (kind == CONV_3 && rng_below(r, 2))
         o.w = 13 + (int)rng_below(r, 5); /* long lines take another way */
     o.c_in = channels[rng_below(r, 8)];
@@ -555,8 +575,8 @@ static void test_fewer_items(void **state)
     struct set s;
     (void)state;
     set_up(&s, dev, &two);
-    struct conv_shape shape = {two.kind, 2, two.d, two.h, two.w, two.c_in, two.c_out, VALUE_F32,
-                               VALUE_F32, 0, 0};
+    struct conv_shape shape = {two.kind,  2,         two.d,     two.h, two.w, two.c_in,
+                               two.c_out, VALUE_F32, VALUE_F32, 0,     0};
     struct conv *v = dev->ops->conv_new(dev, &shape);
     dev->ops->conv_pack(dev, &(struct conv_weight){v, s.weight}, 1);
     dev->ops->conv_forward(v, &s.x, s.bias, &s.y, NULL);

@@ -464,7 +464,9 @@ static uint64_t train_on(struct device *dev, char *method)
 /* One number among millions is wrong in one layer: found. */
 static void test_wrong_number(void **state)
 {
-    static const struct { int forward, backward; } lies[] = {{0, 0}, {9, 0}, {0, 5}};
+    static const struct {
+        int forward, backward;
+    } lies[] = {{0, 0}, {9, 0}, {0, 5}};
     (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct error e = {.code = ERR_NONE};

@@ -61,8 +61,8 @@ static char *describe(const struct dataset *d)
     for (int i = 0; i < d->n_cases; i++) {
         const struct data_case *c = &d->cases[i];
         int first_test = c->split == SPLIT_TEST && (i == 0 || d->cases[i - 1].split == SPLIT_TRAIN);
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s", first_test ? "| " : "",
-                              c->name, c->label ? "+" : "-", i + 1 < d->n_cases ? " " : "");
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s", first_test ? "| " : "", c->name,
+                              c->label ? "+" : "-", i + 1 < d->n_cases ? " " : "");
     }
     return text;
 }
@@ -129,8 +129,8 @@ static void plain_with_suffixes(void **state)
     dataset_free(&d);
 }
 
-#define NNUNET(more)                                                                               \
-    "{\"channel_names\": {\"0\": \"T1\", \"1\": \"T2\"}, \"labels\": {\"background\": 0, "         \
+#define NNUNET(more)                                                                                         \
+    "{\"channel_names\": {\"0\": \"T1\", \"1\": \"T2\"}, \"labels\": {\"background\": 0, "                   \
     "\"organ\": 1, \"tumour\": 2}, \"numTraining\": 1, \"file_ending\": \".nii.gz\"" more "}"
 
 static void nnunet(void **state)
@@ -168,13 +168,11 @@ static void nnunet_of_another_ending(void **state)
 static void nnunet_dataset_key(void **state)
 {
     (void)state;
-    put("dataset.json",
-        NNUNET(", \"dataset\": {\"z\": {\"images\": [\"x/1.nii\", \"x/2.nii\"], \"label\": "
-               "\"y/z.nii\"}, \"a\": {\"images\": [\"x/3.nii\", \"x/4.nii\"]}}"));
+    put("dataset.json", NNUNET(", \"dataset\": {\"z\": {\"images\": [\"x/1.nii\", \"x/2.nii\"], \"label\": "
+                               "\"y/z.nii\"}, \"a\": {\"images\": [\"x/3.nii\", \"x/4.nii\"]}}"));
     put("y/z.nii", "");
     expect_set(".", NULL, LAYOUT_NNUNET, "z+ a-"); /* json order */
-    put("dataset.json",
-        NNUNET(", \"dataset\": {\"z\": {\"images\": [\"../x.nii\", \"x/2.nii\"]}}"));
+    put("dataset.json", NNUNET(", \"dataset\": {\"z\": {\"images\": [\"../x.nii\", \"x/2.nii\"]}}"));
     struct dataset d;
     assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L11");
     expect_set(".", &(struct dataset_options){.follow = 1}, LAYOUT_NNUNET, "z-");
@@ -187,9 +185,8 @@ static void regions_are_plain_values(void **state)
     (void)state;
     struct report heard = {0};
     struct dataset d;
-    put("dataset.json",
-        "{\"channel_names\": {\"0\": \"T1\"}, \"file_ending\": \".nii\", \"labels\": "
-        "{\"background\": 0, \"whole\": [1, 2, 3], \"core\": [2, 3], \"enhancing\": 3}}");
+    put("dataset.json", "{\"channel_names\": {\"0\": \"T1\"}, \"file_ending\": \".nii\", \"labels\": "
+                        "{\"background\": 0, \"whole\": [1, 2, 3], \"core\": [2, 3], \"enhancing\": 3}}");
     put("imagesTr/a_0000.nii", "");
     assert_ok(dataset_open(&d, ".", &(struct dataset_options){.report = &heard}, &e), e);
     assert_int_equal(d.n_classes, 4);
@@ -199,10 +196,9 @@ static void regions_are_plain_values(void **state)
     dataset_free(&d);
 }
 
-#define MSD(name, more)                                                                            \
-    "{\"name\": \"" name "\", \"labels\": {\"0\": \"background\", \"1\": \"organ\"}, "             \
-    "\"numTraining\": 2, \"training\": [" more                                                     \
-    "], \"test\": [\"./imagesTs/t.nii.gz\", {\"image\": "                                          \
+#define MSD(name, more)                                                                                      \
+    "{\"name\": \"" name "\", \"labels\": {\"0\": \"background\", \"1\": \"organ\"}, "                       \
+    "\"numTraining\": 2, \"training\": [" more "], \"test\": [\"./imagesTs/t.nii.gz\", {\"image\": "         \
     "\"./imagesTs/s.nii.gz\"}]}"
 
 static void msd(void **state)
@@ -279,7 +275,8 @@ static void colon(void **state)
 static void datalist(void **state)
 {
     (void)state;
-    put("set/l.json", "{\"training\": [{\"image\": [\"p1/t1.nii\", \"p1/t2.nii\"], "
+    put("set/l.json",
+        "{\"training\": [{\"image\": [\"p1/t1.nii\", \"p1/t2.nii\"], "
         "\"label\": \"p1/seg.nii\", \"fold\": 0}, {\"image\": [\"p2/t1.nii\", \"p2/t2.nii\"]}], "
         "\"validation\": [{\"image\": [\"p3/t1.nii\", \"p3/t2.nii\"], \"label\": \"p3/seg.nii\"}], "
         "\"comment\": \"x\"}");
@@ -287,20 +284,19 @@ static void datalist(void **state)
     put("set/p3/seg.nii", "");
     expect_set("set/l.json", NULL, LAYOUT_DATALIST, "p1_t1+ p2_t1- | p3_t1+");
     put("set/m.json", "{\"dataroot\": \"p1\", "
-        "\"training\": [{\"image\": \"t1.nii\", \"label\": \"seg.nii\"}]}");
+                      "\"training\": [{\"image\": \"t1.nii\", \"label\": \"seg.nii\"}]}");
     expect_set("set/m.json", NULL, LAYOUT_DATALIST, "t1+");
     put("set/n.json", "{\"training\": [{\"image\": [\"a_0000.nii.gz\", \"a_0001.nii.gz\"]}, "
-        "{\"image\": \"b_0000.nii.gz\"}]}");
-    expect_set("set/n.json", NULL, LAYOUT_DATALIST,
-               "a- b_0000-"); /* a number is a channel among several */
+                      "{\"image\": \"b_0000.nii.gz\"}]}");
+    expect_set("set/n.json", NULL, LAYOUT_DATALIST, "a- b_0000-"); /* a number is a channel among several */
     struct dataset d;
     put("set/o.json", "{\"training\": [{\"image\": \"p1\\\\t1.nii\"}]}"); /* as written on Windows */
     assert_refused(dataset_open(&d, "set/o.json", NULL, &e), e, ERR_DATA, "C06");
     assert_non_null(strstr(e.text, "set/o.json: \"p1\\t1.nii\" is not there; folders in a path"));
 }
 
-#define LIST_OF_TWO                                                                  \
-    "{\"training\": [{\"image\": \"images/a.nii\", \"label\": \"labels/a.nii\"}], " \
+#define LIST_OF_TWO                                                                                          \
+    "{\"training\": [{\"image\": \"images/a.nii\", \"label\": \"labels/a.nii\"}], "                          \
     "\"testing\": [{\"image\": \"images/b.nii\", \"label\": \"labels/b.nii\"}]}"
 
 /* Next to images/ and labels/, which alone would make every case a training case. */
@@ -368,8 +364,7 @@ static void pancreas(void **state)
     (void)state;
     char path[128];
     for (int i = 1; i <= 82; i++) {
-        snprintf(path, sizeof path, "manifest-1/Pancreas-CT/PANCREAS_%04d/study/series/1-001.dcm",
-                 i);
+        snprintf(path, sizeof path, "manifest-1/Pancreas-CT/PANCREAS_%04d/study/series/1-001.dcm", i);
         put(path, "");
         snprintf(path, sizeof path, "TCIA_pancreas_labels-02-05-2017/label%04d.nii.gz", i);
         if (i != 69)
@@ -383,10 +378,8 @@ static void pancreas(void **state)
     assert_true(text_starts_with(describe(&d), "PANCREAS_0031+ PANCREAS_0069- PANCREAS_0003+ "));
     assert_string_equal(d.cases[60].name, "PANCREAS_0001");
     for (int i = 0; i < 80; i++)
-        assert_true(strcmp(d.cases[i].name, "PANCREAS_0025") &&
-                    strcmp(d.cases[i].name, "PANCREAS_0070"));
-    assert_string_equal(d.cases[60].images[0],
-                        "./manifest-1/Pancreas-CT/PANCREAS_0001/study/series");
+        assert_true(strcmp(d.cases[i].name, "PANCREAS_0025") && strcmp(d.cases[i].name, "PANCREAS_0070"));
+    assert_string_equal(d.cases[60].images[0], "./manifest-1/Pancreas-CT/PANCREAS_0001/study/series");
     dataset_free(&d);
 }
 
@@ -403,8 +396,7 @@ static void h5(void **state)
     put_each("c/Pancreas_h5/@_norm.h5", "image0001 image0002");
     put("c/train.list", "image0002\n");
     put("c/test.list", "image0001\n");
-    expect_set("c/Pancreas_h5", NULL, LAYOUT_H5,
-               "image0002+ | image0001+"); /* lists one level above */
+    expect_set("c/Pancreas_h5", NULL, LAYOUT_H5, "image0002+ | image0001+"); /* lists one level above */
     expect_set("c", NULL, LAYOUT_H5, "image0002+ | image0001+");
 }
 
@@ -433,19 +425,18 @@ static void labels_are_hidden(void **state)
     put("train.list", "d\nc\nb\na\n");
     expect_set(".", &(struct dataset_options){.labeled = "2"}, LAYOUT_PLAIN, "d+ c+ b- a- | e+");
     put("few.list", "a\n");
-    expect_set(".", &(struct dataset_options){.labeled = "few.list"}, LAYOUT_PLAIN,
-               "d- c- b- a+ | e+");
+    expect_set(".", &(struct dataset_options){.labeled = "few.list"}, LAYOUT_PLAIN, "d- c- b- a+ | e+");
     struct dataset d;
-    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "4"}, &e), e,
-                   ERR_CONFIG, "C03");
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "4"}, &e), e, ERR_CONFIG,
+                   "C03");
     put("few.list", "b\n");
-    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e,
-                   ERR_DATA, "L01");
+    assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e, ERR_DATA,
+                   "L01");
     static const char *const none[] = {"", "# nobody\n", "e\n"}; /* e is a test case */
     for (int i = 0; i < 3; i++) {
         put("few.list", none[i]);
-        assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e),
-                       e, ERR_CONFIG, "C03");
+        assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e,
+                       ERR_CONFIG, "C03");
         assert_string_equal(e.text, "few.list: --labeled names no training case");
     }
 }
@@ -522,7 +513,8 @@ int main(void)
         T(nnunet_of_another_ending),
         T(nnunet_dataset_key),
         T(regions_are_plain_values),
-        T(msd), T(msd_of_numbered_files),
+        T(msd),
+        T(msd_of_numbered_files),
         T(colon),
         T(datalist),
         T(datalist_in_a_folder),
@@ -531,7 +523,8 @@ int main(void)
         T(pancreas),
         T(h5),
         T(nothing_recognised),
-        T(labels_are_hidden), T(cases_are_left_out),
+        T(labels_are_hidden),
+        T(cases_are_left_out),
         T(links_that_lead_nowhere),
         T(memory_may_run_out),
     };

@@ -19,8 +19,7 @@ static void put_volume(const char *path, const int64_t dims[3], double add, enum
     g.known = 1;
     assert_ok(volume_new(&v, t, dims, &g, &e), e);
     for (int64_t n = 0; n < volume_voxels(&v); n++) {
-        double value =
-            (double)(n % dims[0] + 10 * (n / dims[0] % dims[1]) + 100 * (n / dims[0] / dims[1]));
+        double value = (double)(n % dims[0] + 10 * (n / dims[0] % dims[1]) + 100 * (n / dims[0] / dims[1]));
         if (t == DTYPE_U8)
             ((uint8_t *)v.data)[n] = (uint8_t)((int)(value + add) % 3);
         else
@@ -39,8 +38,7 @@ static void label_maps(void **state)
     label_map_apply(v, 4, map, n);
     assert_memory_equal(v, ((label_t[4]){1, 0, 2, 0}), sizeof v);
     mem_free(map);
-    const char *const bad[] = {"",     "1",       "1=",      "=1",    "1=2,",
-                               "-1=0", "70000=1", "1=2=3", "a=b"};
+    const char *const bad[] = {"", "1", "1=", "=1", "1=2,", "-1=0", "70000=1", "1=2=3", "a=b"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_refused(label_map_parse(&map, &n, bad[i], &e), e, ERR_CONFIG, "C02");
     assert_refused(label_map_parse(&map, &n, "2=1,3=1,2=0", &e), e, ERR_CONFIG, "C01");
@@ -112,8 +110,8 @@ static void channels_are_one_axis(void **state)
 {
     (void)state;
     float values[48] = {[24 + 5] = 7};
-    struct volume v = {.dtype = DTYPE_F32, .n_dims = 5, .dims = {4, 3, 2, 1, 2, 1, 1}, .slope = 1,
-                       .data = values};
+    struct volume v = {
+        .dtype = DTYPE_F32, .n_dims = 5, .dims = {4, 3, 2, 1, 2, 1, 1}, .slope = 1, .data = values};
     struct dataset d;
     geometry_identity(&v.geometry, NULL);
     assert_ok(io_make_folders("images", &e), e);
@@ -148,8 +146,7 @@ static void labels_are_aligned(void **state)
         assert_ok(volume_new(&label, DTYPE_U16, dims, &g, &e), e);
         for (int64_t at = 0; at < volume_voxels(&image); at++)
             ((int16_t *)image.data)[at] = -100;
-        static const int organ[4][3] = {
-            {1, 2, 1}, {2, 2, 1}, {3, 4, 3}, {4, 4, 3}}; /* no symmetry */
+        static const int organ[4][3] = {{1, 2, 1}, {2, 2, 1}, {3, 4, 3}, {4, 4, 3}}; /* no symmetry */
         double affine[3][4] = {{0}};
         for (int row = 0; row < 3; row++)
             for (int a = 0; a < 3; a++) { /* where the label's axis a goes */
@@ -184,8 +181,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, test_folder_make, test_folder_remove)
     const struct CMUnitTest tests[] = {
-        T(label_maps), T(classes_that_may_not_be),
-        T(channels_are_stacked), T(channels_are_one_axis),
+        T(label_maps),         T(classes_that_may_not_be), T(channels_are_stacked), T(channels_are_one_axis),
         T(labels_are_aligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,8 +127,7 @@ static void put_series(const char *where, int n, int missing, const char *syntax
     for (int i = 0; i < n; i++) {
         struct dicom_fields f = dicom_sound(i);
         f.syntax = syntax;
-        snprintf(path, sizeof path, "%s/IM%d", where,
-                 (i * 7) % 11); /* names not in order of place */
+        snprintf(path, sizeof path, "%s/IM%d", where, (i * 7) % 11); /* names not in order of place */
         if (i != missing)
             put(path, &f);
     }

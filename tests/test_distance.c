@@ -39,8 +39,8 @@ static void grid_random(struct grid *g, uint64_t number)
     }
     double density[2] = {densities[rng_below(&r, 6)], densities[rng_below(&r, 6)]};
     for (int64_t i = 0; i < grid_voxels(g); i++)
-        g->marks[i] = (uint8_t)(((double)rng_uniform(&r) < density[0]) |
-                                (((double)rng_uniform(&r) < density[1]) << 1));
+        g->marks[i] =
+            (uint8_t)(((double)rng_uniform(&r) < density[0]) | (((double)rng_uniform(&r) < density[1]) << 1));
 }
 
 static double naive_distance(const struct grid *g, int64_t at, uint8_t to)
@@ -218,8 +218,7 @@ static void percentiles_equal_sorting(void **state)
 static void weights_are_honoured(void **state)
 {
     const double value[] = {3, 1, 2, INFINITY}, weight[] = {5, 1, 2, 2};
-    const double target[] = {0, 1, 1.5, 3, 3.5, 8, 8.5, 99}, want[] = {1, 1, 2, 2, 3, 3, INFINITY,
-                                                                       INFINITY};
+    const double target[] = {0, 1, 1.5, 3, 3.5, 8, 8.5, 99}, want[] = {1, 1, 2, 2, 3, 3, INFINITY, INFINITY};
     struct error e;
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -232,9 +231,9 @@ static void weights_are_honoured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_equal_naive),         cmocka_unit_test(maps_equal_naive),
-        cmocka_unit_test(long_axis_is_exact),        cmocka_unit_test(threads_change_nothing),
-        cmocka_unit_test(bad_grids_are_refused),     cmocka_unit_test(percentiles_equal_sorting),
+        cmocka_unit_test(lists_equal_naive),     cmocka_unit_test(maps_equal_naive),
+        cmocka_unit_test(long_axis_is_exact),    cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(bad_grids_are_refused), cmocka_unit_test(percentiles_equal_sorting),
         cmocka_unit_test(weights_are_honoured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,9 +121,9 @@ static void the_fingerprint_chooses(void **state)
             if (((uint8_t *)label.data)[n])
                 ((int16_t *)image.data)[n] = 150;
         }
-        assert_ok(case_print_measure(&prints[i], &image, i < 2 ? &label : NULL, NAN_REFUSE,
-                                     (uint64_t)i, 1000, &e),
-                  e);
+        assert_ok(
+            case_print_measure(&prints[i], &image, i < 2 ? &label : NULL, NAN_REFUSE, (uint64_t)i, 1000, &e),
+            e);
         assert_int_equal(prints[i].box_dims[0], 59);
         volume_free(&image);
         volume_free(&label);

@@ -63,15 +63,19 @@ static void test_how_rare(void **state)
 static void test_patches_hold_a_class(void **state)
 {
     (void)state;
-    const struct augment_options kinds[] = {
-        augment_paper, {.crop = AUGMENT_CROP_RANDOM},
-        {.crop = AUGMENT_CROP_WITHIN, .mirror_p = {0.5f, 0.5f, 0.5f}}};
+    const struct augment_options kinds[] = {augment_paper,
+                                            {.crop = AUGMENT_CROP_RANDOM},
+                                            {.crop = AUGMENT_CROP_WITHIN, .mirror_p = {0.5f, 0.5f, 0.5f}}};
     enum { STEPS = 200, VOXELS = 16 * 16 * 16 };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int all = 0; all < 2; all++) {
             struct case_store s = make_store();
-            struct sampler_options o = {.n_labeled = 1, .n_unlabeled = 1, .patch = {16, 16, 16}, .seed = 3,
-                                        .augment = {kinds[i], kinds[i]}, .depth = 2};
+            struct sampler_options o = {.n_labeled = 1,
+                                        .n_unlabeled = 1,
+                                        .patch = {16, 16, 16},
+                                        .seed = 3,
+                                        .augment = {kinds[i], kinds[i]},
+                                        .depth = 2};
             struct sampler *focused, *plain;
             struct error e;
             int holds[4] = {0};

@@ -42,8 +42,8 @@ static void make(struct volume *v, enum dtype t, int n_dims)
 {
     struct error e;
     static const int64_t dims[3] = {5, 4, 3};
-    static const double affine[3][4] = {{-0.7, 0.1, 0.02, 12.3}, {0.12, 0.69, -0.3, -45.6},
-                                        {0.03, 0.25, 2.9, 1e-3}};
+    static const double affine[3][4] = {
+        {-0.7, 0.1, 0.02, 12.3}, {0.12, 0.69, -0.3, -45.6}, {0.03, 0.25, 2.9, 1e-3}};
     struct geometry g;
     geometry_from_affine(&g, affine);
     assert_ok(volume_new(v, t, dims, &g, &e), e);
@@ -65,15 +65,16 @@ static void assert_same(const struct volume *a, const struct volume *b, double t
     assert_true(a->slope == b->slope && a->inter == b->inter);
     assert_memory_equal(a->data, b->data, volume_bytes(a));
     for (int i = 0; i < 12; i++)
-        assert_true(fabs(a->geometry.affine[i / 4][i % 4] - b->geometry.affine[i / 4][i % 4]) <=
-                    tolerance);
+        assert_true(fabs(a->geometry.affine[i / 4][i % 4] - b->geometry.affine[i / 4][i % 4]) <= tolerance);
 }
 
 static void every_type_comes_back(void **state)
 {
     (void)state;
-    static const struct { const char *name; double tolerance; } kinds[] = {
-        {"x.nii", 1e-5}, {"x.nii.gz", 1e-5}, {"x.nrrd", 0.0}};
+    static const struct {
+        const char *name;
+        double tolerance;
+    } kinds[] = {{"x.nii", 1e-5}, {"x.nii.gz", 1e-5}, {"x.nrrd", 0.0}};
     for (int k = 0; k < 3; k++)
         for (int t = DTYPE_U8; t <= DTYPE_F64; t++)
             for (int n_dims = 3; n_dims <= 4; n_dims++) {
@@ -92,9 +93,9 @@ static void every_type_comes_back(void **state)
 static void nifti_words_survive(void **state)
 {
     (void)state;
-    static const char *const names[] = {"air.hdr.gz", "anatomical.nii", "big.nii.gz",
-                                        "example_nifti2.nii.gz", "avg152T1_LR_nifti.nii",
-                                        "functional.nii", "5D_small.nii"};
+    static const char *const names[] = {
+        "air.hdr.gz",     "anatomical.nii", "big.nii.gz", "example_nifti2.nii.gz", "avg152T1_LR_nifti.nii",
+        "functional.nii", "5D_small.nii"};
     char base[500], path[600];
     if (!test_data("formats", base, sizeof base))
         skip();
@@ -202,7 +203,10 @@ static void errors_need_no_listener(void **state)
 static void orientation_is_named(void **state)
 {
     (void)state;
-    static const struct { double m[3][4]; const char *name; } cases[] = {
+    static const struct {
+        double m[3][4];
+        const char *name;
+    } cases[] = {
         {{{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}}, "RAS"},
         {{{-1, 0, 0, 0}, {0, -1, 0, 0}, {0, 0, 1, 0}}, "LPS"},
         {{{0, 0, 2, 0}, {2, 0, 0, 0}, {0, -2, 0, 0}}, "AIR"},
@@ -227,7 +231,8 @@ int main(void)
         cmocka_unit_test(nifti_words_survive),
         cmocka_unit_test(qform_agrees_with_sform),
         cmocka_unit_test(every_failed_allocation_is_told),
-        cmocka_unit_test(orientation_is_named), cmocka_unit_test(errors_need_no_listener),
+        cmocka_unit_test(orientation_is_named),
+        cmocka_unit_test(errors_need_no_listener),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

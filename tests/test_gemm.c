@@ -12,7 +12,6 @@
 #include "device/isa/levels.h"
 #include "test.h"
 
-
 enum { SENTINELS = 64 };
 static const float SENTINEL = 12345.5f;
 
@@ -20,8 +19,8 @@ struct problem {
     struct gemm_shape shape;
     int64_t m, lda, ldy, ldc, ldb, ldd, rows, reach; /* rows: of B that exist */
     int64_t offset[GEMM_MAX_SEGMENTS];
-    float *a, *b, *y; /* what the table sees, as float */
-    void *a_in, *y_in;/* the same as elements of the table */
+    float *a, *b, *y;  /* what the table sees, as float */
+    void *a_in, *y_in; /* the same as elements of the table */
 };
 
 /* To the nearest bf16, ties to even, as a float. */
@@ -64,8 +63,8 @@ static void problem_make(struct problem *p, const struct gemm_ops *ops, uint64_t
     int bf16 = ops->element_bytes == 2;
     p->reach = 0;
     for (int s = 0; s < p->shape.n_segments; s++) {
-        p->offset[s] = p->shape.pitch ? (s / 3 * 4 + s % 3) * p->shape.pitch * p->lda
-                                      : s * 2 * p->lda + (s % 3) * 7;
+        p->offset[s] =
+            p->shape.pitch ? (s / 3 * 4 + s % 3) * p->shape.pitch * p->lda : s * 2 * p->lda + (s % 3) * 7;
         int64_t end = p->offset[s] + (p->m - 1) * p->lda + p->shape.k;
         p->reach = end > p->reach ? end : p->reach;
     }
@@ -121,9 +120,8 @@ static void nmse_check(const struct nmse *e, const struct problem *p, const stru
 {
     double limit = (ops->element_bytes == 2 ? 1e-10 : 1e-12) * (1 + (double)p->m / 1000);
     if (!(e->error <= limit * e->square) || e->square == 0)
-        test_fail("%s, %s: segments %d k %d n %d m %d lda %d: NMSE %g", ops->name, what,
-                  p->shape.n_segments, p->shape.k, p->shape.n, (int)p->m, (int)p->lda,
-                  e->error / e->square);
+        test_fail("%s, %s: segments %d k %d n %d m %d lda %d: NMSE %g", ops->name, what, p->shape.n_segments,
+                  p->shape.k, p->shape.n, (int)p->m, (int)p->lda, e->error / e->square);
 }
 
 /* Room for a packed B: aligned as devices align it. */
@@ -146,8 +144,8 @@ static void check_forward(const struct problem *p, const struct gemm_ops *ops)
         for (int j = 0; j < s->n; j++) {
             double sum = 0;
             for (int64_t r = 0; r < p->rows; r++)
-                sum += (double)p->a[m * p->lda + p->offset[r / s->k] + r % s->k] *
-                       (double)p->b[r * p->ldb + j];
+                sum +=
+                    (double)p->a[m * p->lda + p->offset[r / s->k] + r % s->k] * (double)p->b[r * p->ldb + j];
             nmse_add(&e, (double)c[m * p->ldc + j], sum);
         }
         sentinels_check(c + m * p->ldc + s->n, p->ldc - s->n);
@@ -170,8 +168,7 @@ static void check_weights(const struct problem *p, const struct gemm_ops *ops, e
     for (int64_t i = 0; i < steps; i++)
         for (int j = 0; j < s->n; j++)
             d[i * p->ldd + j] = add ? (float)((i + j) % 5 - 2) : NAN;
-    ops->weights(d, p->ldd, put, p->a_in, p->lda, p->offset, p->y_in, p->ldy, s, p->m, p->reach,
-                 scratch);
+    ops->weights(d, p->ldd, put, p->a_in, p->lda, p->offset, p->y_in, p->ldy, s, p->m, p->reach, scratch);
     struct nmse e = {0, 0};
     for (int64_t i = 0; i < steps; i++) {
         const float *a = p->a + p->offset[i / s->k] + i % s->k;
@@ -263,12 +260,14 @@ static void test_lines(void **state)
 {
     static const struct {
         int segments, c, n, pitch, m;
-    } grids[] = {{9, 16, 16, 90, 275}, {9, 16, 16, 90, 16}, {9, 16, 20, 45, 77}, {9, 32, 32, 50, 131},
+    } grids[] = {{9, 16, 16, 90, 275}, {9, 16, 16, 90, 16},   {9, 16, 20, 45, 77},  {9, 32, 32, 50, 131},
                  {9, 32, 40, 50, 64},  {2, 16, 16, 66, 3301}, {1, 40, 20, 66, 3300}};
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        struct problem p = {.shape = {.n_segments = grids[i].segments, .k = 3 * grids[i].c,
-                                      .n = grids[i].n, .pitch = grids[i].pitch}};
+        struct problem p = {.shape = {.n_segments = grids[i].segments,
+                                      .k = 3 * grids[i].c,
+                                      .n = grids[i].n,
+                                      .pitch = grids[i].pitch}};
         p.m = grids[i].m;
         p.lda = grids[i].c;
         p.ldy = p.ldc = p.shape.n;
@@ -415,8 +414,8 @@ static void check_parts(const struct gemm_ops *ops, const struct gemm_shape *s, 
 }
 
 /* B by columns gives the bytes that the same B by rows gives. */
-static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s, int64_t block,
-                         int64_t rows, uint64_t number)
+static void check_turned(const struct gemm_ops *ops, const struct gemm_shape *s, int64_t block, int64_t rows,
+                         uint64_t number)
 {
     struct rng r = rng_start(3, number, RNG_TEST, 0);
     int64_t all = (int64_t)s->n_segments * s->k, blocks = (rows + block - 1) / block;
@@ -451,13 +450,12 @@ static void test_turned(void **state)
     static const struct {
         struct gemm_shape s;
         int block, rows;
-    } cases[] = {{{9, 48, 16, 0, {0}}, 16, 432},   {{9, 48, 20, 0, {0}}, 16, 432},
-                 {{9, 96, 32, 0, {0}}, 32, 864},   {{3, 144, 33, 0, {0}}, 16, 432},
-                 {{1, 32, 16, 0, {0}}, 1, 27},     {{1, 96, 7, 0, {0}}, 3, 81},
-                 {{1, 128, 40, 0, {0}}, 200, 128}, {{2, 27, 17, 0, {0}}, 9, 54},
-                 {{9, 15, 48, 0, {0}}, 5, 135},    {{9, 48, 5, 0, {0}}, 24, 430},
-                 {{1, 1, 1, 0, {0}}, 1, 1},        {{1, 50, 32, 0, {0}}, 50, 50},
-                 {{3, 96, 64, 0, {0}}, 32, 288},   {{1, 64, 96, 0, {0}}, 64, 64}};
+    } cases[] = {
+        {{9, 48, 16, 0, {0}}, 16, 432},   {{9, 48, 20, 0, {0}}, 16, 432}, {{9, 96, 32, 0, {0}}, 32, 864},
+        {{3, 144, 33, 0, {0}}, 16, 432},  {{1, 32, 16, 0, {0}}, 1, 27},   {{1, 96, 7, 0, {0}}, 3, 81},
+        {{1, 128, 40, 0, {0}}, 200, 128}, {{2, 27, 17, 0, {0}}, 9, 54},   {{9, 15, 48, 0, {0}}, 5, 135},
+        {{9, 48, 5, 0, {0}}, 24, 430},    {{1, 1, 1, 0, {0}}, 1, 1},      {{1, 50, 32, 0, {0}}, 50, 50},
+        {{3, 96, 64, 0, {0}}, 32, 288},   {{1, 64, 96, 0, {0}}, 64, 64}};
     (void)state;
     for (int l = 0; l < ISA_LEVELS; l++) {
         const struct isa_ops *level = isa_level(isa_names[l]);
@@ -494,9 +492,8 @@ static void test_levels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels),      cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_heights),     cmocka_unit_test(test_convolution),
-        cmocka_unit_test(test_lines),       cmocka_unit_test(test_cutting),
+        cmocka_unit_test(test_levels),      cmocka_unit_test(test_shapes), cmocka_unit_test(test_heights),
+        cmocka_unit_test(test_convolution), cmocka_unit_test(test_lines),  cmocka_unit_test(test_cutting),
         cmocka_unit_test(test_borders),     cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static void check_layers(int c, int bf16, int skew)
     enum { N = 2, D = 2, H = 3, W = 2, V = D * H * W };
     int64_t y = take(N * V * c, skew), out = take(8 * N * V * c, skew), t = take(4 * N * c, skew);
     int64_t mean = take(N * V, 0), top = take(N * V, 0);
-#define VIEW(view)                                                                                 \
+#define VIEW(view)                                                                                           \
     view.y = F(y), view.bf16 = bf16, view.scale = F(t), view.shift = F(t) + N * c, view.relu = 1
     for (int how = K_NEAREST; how <= K_CENTRED; how++) {
         struct k_grids grid = {how, {D, H, W}, {2 * D, 2 * H, 2 * W}, c};
@@ -73,16 +73,17 @@ static void check_halving(int c, int bf16, int skew)
     int64_t x = take(n, skew), more = take(n, skew), f = take(N * c, skew), frame = take(framed, skew);
     int64_t y = take(n / 8, skew), parts = take(8 * blocks * c, skew), w = take(weights, 0);
     int64_t made = take(weights / 64 * 216, 0);
-#define FRAME(k) k.x = F(x), k.more = F(more), k.factor = F(f), k.framed = F(frame), k.bf16 = bf16, k.c = c, \
-        k.folded = folded, k.slope = 0.2f, memcpy(k.extent, extent, sizeof extent)
+#define FRAME(k)                                                                                             \
+    k.x = F(x), k.more = F(more), k.factor = F(f), k.framed = F(frame), k.bf16 = bf16, k.c = c,              \
+    k.folded = folded, k.slope = 0.2f, memcpy(k.extent, extent, sizeof extent)
     for (int folded = 0; folded < 2; folded++) {
         const int each = folded ? 1 : 8;
         SAME(frame, k_runs(framed / c, c), FRAME(k));
         SAME(frame_grad, k_runs(n / c, c), FRAME(k.of), k.dx = F(x));
         SAME(join, k_runs(n / c / 8, c), k.parts = F(parts), k.bias = F(f), k.y = F(y), k.each = each,
              k.c = c, memcpy(k.out, half, sizeof half));
-        SAME(spread, k_runs(blocks * each, c), k.dy = F(y), k.dparts = F(parts), k.bf16 = bf16,
-             k.each = each, k.c = c, memcpy(k.out, half, sizeof half));
+        SAME(spread, k_runs(blocks * each, c), k.dy = F(y), k.dparts = F(parts), k.bf16 = bf16, k.each = each,
+             k.c = c, memcpy(k.out, half, sizeof half));
         for (int back = 0; back < 2; back++)
             SAME(halve_weight, weights, k.from = F(back ? made : w), k.to = F(back ? w : made), k.c_in = IN,
                  k.c_out = c, k.folded = folded, k.back = back);
@@ -128,9 +129,9 @@ static void check_branches(int c, int bf16, int skew)
     int64_t z[BRANCHES], dz[BRANCHES];
     for (int i = 0; i < BRANCHES; i++)
         z[i] = take(V * c, skew), dz[i] = take(V * c, skew);
-#define BOTH(b)                                                                                    \
-    for (int i = 0; i < BRANCHES; i++)                                                             \
-        b.logits[i] = F(z[i]), k.dlogits[i] = F(dz[i]);                                            \
+#define BOTH(b)                                                                                              \
+    for (int i = 0; i < BRANCHES; i++)                                                                       \
+        b.logits[i] = F(z[i]), k.dlogits[i] = F(dz[i]);                                                      \
     b.n = BRANCHES, b.classes = c
     SAME(mutual_grad, V, BOTH(k.b), k.askers = 2, k.sharpness = 10, k.scale = 0.3f);
     SAME(pyramid_grad, V, BOTH(k.b), k.by_kl = 0.3f, k.by_square[0] = 0.2f, k.by_sure[1] = 0.1f);

@@ -14,9 +14,9 @@ static void test_branches(void **state)
         used = 0;
         for (int i = 0; i < n; i++)
             z[i] = take(V * c, 0), dz[i] = take(V * c, 0);
-#define BOTH(b)                                                                                    \
-    for (int i = 0; i < n; i++)                                                                    \
-        b.logits[i] = F(z[i]), k.dlogits[i] = F(dz[i]);                                            \
+#define BOTH(b)                                                                                              \
+    for (int i = 0; i < n; i++)                                                                              \
+        b.logits[i] = F(z[i]), k.dlogits[i] = F(dz[i]);                                                      \
     b.n = n, b.classes = c
         SAME(mutual_grad, V, BOTH(k.b), k.askers = n - 1, k.sharpness = 10, k.scale = 0.3f);
         SAME(pyramid_grad, V, BOTH(k.b), k.by_kl = 0.3f, k.by_square[0] = 0.2f, k.by_sure[1] = 0.1f);

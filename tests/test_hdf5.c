@@ -51,8 +51,8 @@ static void expect_voxels(const char *path, const struct hdf5_make *m, enum dtyp
                 for (int64_t i = 0; i < v.dims[0]; i++) {
                     int64_t at = i + v.dims[0] * (j + v.dims[1] * (k + v.dims[2] * d));
                     if (volume_value(&v, at) != value_at(i, j, k, d))
-                        test_fail("%s: voxel (%d, %d, %d, %d) is wrong", path, (int)i, (int)j,
-                                 (int)k, (int)d);
+                        test_fail("%s: voxel (%d, %d, %d, %d) is wrong", path, (int)i, (int)j, (int)k,
+                                  (int)d);
                 }
     volume_free(&v);
 }
@@ -173,11 +173,8 @@ static void test_members_and_header(void **state)
     (void)state;
     struct hdf5_make image = {.type = H5T_IEEE_F32LE, .rank = 3, .dims = {3, 4, 5}};
     const unsigned char label[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-    struct hdf5_make more = {.member = "deep/label",
-                             .memory = H5T_NATIVE_UINT8,
-                             .rank = 3,
-                             .dims = {2, 2, 2},
-                             .data = label};
+    struct hdf5_make more = {
+        .member = "deep/label", .memory = H5T_NATIVE_UINT8, .rank = 3, .dims = {2, 2, 2}, .data = label};
     struct volume v;
     struct error e;
     make("members.h5", &image, 0);
@@ -206,12 +203,8 @@ static void test_members_and_header(void **state)
 static void test_damaged_files(void **state)
 {
     (void)state;
-    struct hdf5_make m = {.type = H5T_IEEE_F32LE,
-                          .rank = 3,
-                          .dims = {8, 8, 8},
-                          .chunk = {4, 4, 4},
-                          .deflate = 4,
-                          .shuffle = 1};
+    struct hdf5_make m = {
+        .type = H5T_IEEE_F32LE, .rank = 3, .dims = {8, 8, 8}, .chunk = {4, 4, 4}, .deflate = 4, .shuffle = 1};
     struct rng r = rng_start(5, 0, RNG_TEST, 0);
     static unsigned char sound[1 << 16], bad[1 << 16];
     make("sound.h5", &m, 0);

@@ -48,21 +48,33 @@ static int trapped(void)
     return 1;
 }
 
-static int t_open(const char *p, int f, mode_t m) { return trapped() ? -1 : io_posix.open(p, f, m); }
-static ssize_t t_read(int fd, void *o, size_t n) { return trapped() ? -1 : io_posix.read(fd, o, n); }
+static int t_open(const char *p, int f, mode_t m)
+{
+    return trapped() ? -1 : io_posix.open(p, f, m);
+}
+static ssize_t t_read(int fd, void *o, size_t n)
+{
+    return trapped() ? -1 : io_posix.read(fd, o, n);
+}
 static ssize_t t_write(int fd, const void *b, size_t n)
 {
     return trapped() ? -1 : io_posix.write(fd, b, n > 7 ? 7 : n); /* short writes, always */
 }
-static int t_fsync(int fd) { return trapped() ? -1 : io_posix.fsync(fd); }
+static int t_fsync(int fd)
+{
+    return trapped() ? -1 : io_posix.fsync(fd);
+}
 static int t_close(int fd)
 {
     int bad = trapped(), code = io_posix.close(fd);
     return bad ? -1 : code;
 }
-static int t_rename(const char *a, const char *b) { return trapped() ? -1 : io_posix.rename(a, b); }
-static const struct io_ops traps = {t_open, t_read, t_write, t_fsync, t_close, t_rename, unlink, mkdir,
-                                    lstat};
+static int t_rename(const char *a, const char *b)
+{
+    return trapped() ? -1 : io_posix.rename(a, b);
+}
+static const struct io_ops traps = {t_open,   t_read, t_write, t_fsync, t_close,
+                                    t_rename, unlink, mkdir,   lstat};
 
 static const char old_text[] = "the old content of the file", new_text[] = "quite another content!";
 

@@ -12,7 +12,6 @@
 #include "device/isa/loops.h"
 #include "device/kernels.h"
 
-
 /* ---- functions ------------------------------------------------------------------------------- */
 
 static void test_exp(void **state)
@@ -73,13 +72,15 @@ static void test_random(void **state)
 {
     (void)state;
     static const uint64_t cases[][5] = {/* seed, step, stream, first, stride */
-        {0, 0, 0, 0, 1}, {1337, 5, 65, 1000, 2}, {UINT64_MAX, 1ull << 40, 70, (1ull << 32) - 9, 3},
-        {0x0123456789ABCDEF, UINT64_MAX, UINT32_MAX, UINT64_MAX - 70, 1}};
+                                        {0, 0, 0, 0, 1},
+                                        {1337, 5, 65, 1000, 2},
+                                        {UINT64_MAX, 1ull << 40, 70, (1ull << 32) - 9, 3},
+                                        {0x0123456789ABCDEF, UINT64_MAX, UINT32_MAX, UINT64_MAX - 70, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint64_t *k = cases[i];
         uint32_t got[4][K_LANES];
         k_random(got, k[0], k[1], (uint32_t)k[2], k[3], k[4]);
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             uint64_t index = k[3] + (uint64_t)j * k[4];
             struct rng_block want = rng_block(k[0], k[1], (uint32_t)k[2], index);
             for (int q = 0; q < 4; q++)
@@ -98,13 +99,14 @@ static void test_normals(void **state)
         float got[4][K_LANES];
         k_normals(got, 99, 1, RNG_TEST, (uint64_t)i, 1);
         for (int q = 0; q < 4; q++)
-            EACH_LANE(j) {
+            EACH_LANE (j) {
                 x[q][j] = (double)got[q][j];
                 sum += x[q][j];
                 squares += x[q][j] * x[q][j];
                 fourth += pow(x[q][j], 4);
             }
-        EACH_LANE(j) mixed += x[0][j] * x[1][j] + x[2][j] * x[3][j] + x[0][j] * x[2][j];
+        EACH_LANE (j)
+            mixed += x[0][j] * x[1][j] + x[2][j] * x[3][j] + x[0][j] * x[2][j];
     }
     assert_true(fabs(sum / N) < 5 / sqrt(N));
     assert_true(fabs(squares / N - 1) < 5 * sqrt(2.0 / N));
@@ -156,8 +158,16 @@ static void test_antithetic(void **state)
         factor[i] = (float)(i % 13) * 0.1f - 0.6f;
     for (int i = 0; i < V * C; i++)
         mean[i] = (float)(i % 7) - 3, diag[i] = (float)(i % 5) * 0.3f - 1;
-    struct k_gauss g = {.mean = mean, .diag = diag, .factor = factor, .classes = C, .rank = RANK,
-                        .pairs = PAIRS, .wanted = 7, .seed = 4, .stream = 65, .first = 1000};
+    struct k_gauss g = {.mean = mean,
+                        .diag = diag,
+                        .factor = factor,
+                        .classes = C,
+                        .rank = RANK,
+                        .pairs = PAIRS,
+                        .wanted = 7,
+                        .seed = 4,
+                        .stream = 65,
+                        .first = 1000};
     for (int p = 0; p < PAIRS; p++)
         for (int k = 0; k < RANK; k++)
             g.eps[p][k] = (float)(p - k) * 0.4f;
@@ -166,7 +176,7 @@ static void test_antithetic(void **state)
         k_gauss_sample(&g, &all, p, plus);
         k_gauss_sample(&g, &all, p + PAIRS, minus);
         for (int c = 0; c < C; c++)
-            EACH_LANE(j) {
+            EACH_LANE (j) {
                 float want = mean[(10 + j) * C + c], middle = 0.5f * (plus[c][j] + minus[c][j]);
                 assert_true(fabsf(middle - want) <= 1e-6f * (1 + fabsf(plus[c][j])));
                 assert_true(plus[c][j] != minus[c][j]);
@@ -230,8 +240,8 @@ static uint64_t branch_hash(const struct loop_ops *loops)
     struct r_mutual r = {b, 3, 10};
     struct r_pyramid s = {b};
     struct k_mutual_grad mutual = {b, {dz[0], dz[1], dz[2], NULL}, 3, 10, 0.5f};
-    struct k_pyramid_grad pyramid = {b, {dz[0], dz[1], dz[2], NULL}, {0.1f, 0.2f, 0.3f, 0}, {0, 0.1f, 0, 0},
-                                     0.4f};
+    struct k_pyramid_grad pyramid = {
+        b, {dz[0], dz[1], dz[2], NULL}, {0.1f, 0.2f, 0.3f, 0}, {0, 0.1f, 0, 0}, 0.4f};
     loops->reduce(REDUCE_mutual, &r, 0, N / 5, 1, sums);
     uint64_t hash = hash_bytes(sums, sizeof *sums, 1);
     loops->reduce(REDUCE_pyramid, &s, 0, N / 5, 9, sums);
@@ -244,8 +254,8 @@ static uint64_t branch_hash(const struct loop_ops *loops)
     struct k_resize_grad down = {large, 1, dz[0], 0, 0, grid};
     struct k_shake shake = {.a = view, .out = dz[1], .c = C, .amount = 0.3f, .seed = 5};
     struct k_activity activity = {view, out, V, C};
-    struct k_keep_low low = {.a = view, .out = dz[2], .activity = out, .peak = &out[7], .voxels = V,
-                             .c = C, .share = 1};
+    struct k_keep_low low = {
+        .a = view, .out = dz[2], .activity = out, .peak = &out[7], .voxels = V, .c = C, .share = 1};
     for (int64_t half = 0; half < 2; half++) {
         loops->map(KERNEL_resize, &up, half * 333, half ? N / K_RUN : 333);
         loops->map(KERNEL_activity, &activity, half * 77, half ? V : 77);
@@ -303,8 +313,7 @@ static void test_ranges(void **state)
             for (int64_t v = 0; v < counts[i]; v++)
                 assert_int_equal(label[v], logits[2 * v + 1] > logits[2 * v]);
             assert_int_equal(label[counts[i]], 7);
-            REDUCE(dev, ce_dice, counts[i], 5, sums, .logits = logits, .label = label,
-                   .classes = 2);
+            REDUCE(dev, ce_dice, counts[i], 5, sums, .logits = logits, .label = label, .classes = 2);
             assert_true(sums[1] == (double)counts[i]);
             uint64_t hash = hash_bytes(sums, sizeof sums, 0);
             first[i] = t == 1 ? hash : first[i];
@@ -361,11 +370,11 @@ static void test_far_indices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),    cmocka_unit_test(test_log),
-        cmocka_unit_test(test_sincos), cmocka_unit_test(test_random),
-        cmocka_unit_test(test_normals), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_antithetic), cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_ranges), cmocka_unit_test(test_sum_accuracy),
+        cmocka_unit_test(test_exp),         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_sincos),      cmocka_unit_test(test_random),
+        cmocka_unit_test(test_normals),     cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_antithetic),  cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_sum_accuracy),
         cmocka_unit_test(test_far_indices), cmocka_unit_test(test_branch_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

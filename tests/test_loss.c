@@ -199,7 +199,7 @@ static void test_noise(void **state)
         clipped += fabs(n[i % 4]) > 2;
     }
     assert_true(fabs(sum / N) < 0.1 * 4 / sqrt(N));
-    assert_true(fabs(squares / N / 0.01 - 0.9206) < 0.03);        /* variance of a clipped normal */
+    assert_true(fabs(squares / N / 0.01 - 0.9206) < 0.03); /* variance of a clipped normal */
     assert_true(fabs((double)clipped / N - 0.0455) < 0.006);
     free_tensor(&in);
     free_tensor(&out);

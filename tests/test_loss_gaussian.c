@@ -43,16 +43,11 @@ static double naive_kind(const struct naive *n, int kind)
 {
     switch (kind) {
     case GOLDEN_CE_DICE:
-    case GOLDEN_CE_DICE_ALL:
-        return naive_ce_dice(n, 1, kind == GOLDEN_CE_DICE);
-    case GOLDEN_LIKELIHOOD:
-        return naive_likelihood(n);
-    case GOLDEN_MSE:
-        return naive_mse(n);
-    case GOLDEN_ENTROPY:
-        return naive_entropy(n);
-    default:
-        return naive_ged(n, kind == GOLDEN_GED_JOINT);
+    case GOLDEN_CE_DICE_ALL: return naive_ce_dice(n, 1, kind == GOLDEN_CE_DICE);
+    case GOLDEN_LIKELIHOOD: return naive_likelihood(n);
+    case GOLDEN_MSE: return naive_mse(n);
+    case GOLDEN_ENTROPY: return naive_entropy(n);
+    default: return naive_ged(n, kind == GOLDEN_GED_JOINT);
     }
 }
 
@@ -86,14 +81,12 @@ static void check_differences(struct scene *s, struct naive *n, int kind, double
 static void test_differences(void **state)
 {
     /* classes, rank, samples, masked, voxels: 33 and 50 leave part of a chunk */
-    static const int shapes[][5] = {
-        {2, 8, 6, 0, 50}, {2, 1, 2, 1, 33}, {3, 4, 4, 1, 50}, {5, 2, 6, 0, 33}};
+    static const int shapes[][5] = {{2, 8, 6, 0, 50}, {2, 1, 2, 1, 33}, {3, 4, 4, 1, 50}, {5, 2, 6, 0, 33}};
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct scene s;
         struct naive n;
-        new_scene(&s, 40 + (int)i, 2, shapes[i][4], shapes[i][0], shapes[i][1], shapes[i][2],
-                  shapes[i][3]);
+        new_scene(&s, 40 + (int)i, 2, shapes[i][4], shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
         new_naive(&n, &s);
         check_differences(&s, &n, GOLDEN_CE_DICE, 0.7);
         check_differences(&s, &n, GOLDEN_LIKELIHOOD, 1.3);
@@ -272,8 +265,8 @@ static void test_many_classes(void **state)
     new_naive(&n, &s);
     double want = naive_ged(&n, 0);
     assert_true(fabs(loss_ged(s.scratch, &s.net[0], &s.net[1], 16, 0, 1) - want) < 1e-6);
-    assert_true(fabs(loss_mc_likelihood(s.scratch, &s.net[0], &s.label, 16, 1) -
-                     naive_likelihood(&n)) < 1e-6);
+    assert_true(fabs(loss_mc_likelihood(s.scratch, &s.net[0], &s.label, 16, 1) - naive_likelihood(&n)) <
+                1e-6);
     free_naive(&n);
     free_scene(&s);
 }
@@ -283,12 +276,15 @@ static void test_refusals(void **state)
     (void)state;
     struct loss_scratch *s;
     struct error e;
-    static const struct loss_options refused[] = {{.classes = 1}, {.classes = 257},
-        {.classes = 2, .samples = 5}, {.classes = 2, .samples = 18}, {.classes = 100, .samples = 6}};
+    static const struct loss_options refused[] = {{.classes = 1},
+                                                  {.classes = 257},
+                                                  {.classes = 2, .samples = 5},
+                                                  {.classes = 2, .samples = 18},
+                                                  {.classes = 100, .samples = 6}};
     static const struct loss_options fine = {.classes = 2, .samples = 6};
     for (int i = 0; i < 5; i++)
         assert_refused(loss_scratch_new(&s, dev, &refused[i], &e), e, ERR_CONFIG, i < 4 ? "" : "C03");
-    for (int i = 0; i < 4; i++) { /* no memory: refused, nothing lost */
+    for (int i = 0; i < 4; i++) {            /* no memory: refused, nothing lost */
         struct device *own = open_device(1); /* its error will stick */
         mem_fail_at(i, 1);
         assert_int_equal(loss_scratch_new(&s, own, &fine, &e), -1);
@@ -395,13 +391,20 @@ static void test_fresh(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),           cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_single_class),     cmocka_unit_test(test_huge_logits),
-        cmocka_unit_test(test_ged_of_equals),    cmocka_unit_test(test_ged_of_opposites),
-        cmocka_unit_test(test_certain_likelihood_is_ce), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_views),            cmocka_unit_test(test_many_classes),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_settled_together), cmocka_unit_test(test_fresh),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_single_class),
+        cmocka_unit_test(test_huge_logits),
+        cmocka_unit_test(test_ged_of_equals),
+        cmocka_unit_test(test_ged_of_opposites),
+        cmocka_unit_test(test_certain_likelihood_is_ce),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_many_classes),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_settled_together),
+        cmocka_unit_test(test_fresh),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

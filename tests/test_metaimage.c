@@ -5,9 +5,9 @@
 #define SHAPE "ObjectType = Image\nNDims = 3\nDimSize = 2 3 2\n"
 #define PLACE "TransformMatrix = 1 0 0 0 1 0 0 0 1\nOffset = 10 20 30\nElementSpacing = 2 3 4\n"
 #define LOCAL "ElementType = MET_UCHAR\nElementDataFile = LOCAL\n"
-static const unsigned char counting[48] = {
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
-    26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47};
+static const unsigned char counting[48] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                           16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+                                           32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47};
 static const double lps_affine[12] = {-2, 0, 0, -10, 0, -3, 0, -20, 0, 0, 4, 30};
 
 static void reads_every_type(void **state)
@@ -16,14 +16,12 @@ static void reads_every_type(void **state)
     static const struct {
         const char *name;
         enum dtype dtype;
-    } rows[] = {{"MET_UCHAR", DTYPE_U8}, {"MET_CHAR", DTYPE_I8}, {"MET_USHORT", DTYPE_U16},
-                {"MET_SHORT", DTYPE_I16}, {"MET_UINT", DTYPE_U32}, {"MET_INT", DTYPE_I32},
-                {"MET_ULONG", DTYPE_U32}, {"MET_LONG", DTYPE_I32}, {"MET_ULONG_LONG", DTYPE_U64},
+    } rows[] = {{"MET_UCHAR", DTYPE_U8},      {"MET_CHAR", DTYPE_I8},   {"MET_USHORT", DTYPE_U16},
+                {"MET_SHORT", DTYPE_I16},     {"MET_UINT", DTYPE_U32},  {"MET_INT", DTYPE_I32},
+                {"MET_ULONG", DTYPE_U32},     {"MET_LONG", DTYPE_I32},  {"MET_ULONG_LONG", DTYPE_U64},
                 {"MET_LONG_LONG", DTYPE_I64}, {"MET_FLOAT", DTYPE_F32}, {"MET_DOUBLE", DTYPE_F64}};
-    static const char *const orders[] = {"ElementByteOrderMSB = False",
-                                         "BinaryDataByteOrderMSB = 0",
-                                         "ElementByteOrderMSB = True",
-                                         "BinaryDataByteOrderMSB = 1"};
+    static const char *const orders[] = {"ElementByteOrderMSB = False", "BinaryDataByteOrderMSB = 0",
+                                         "ElementByteOrderMSB = True", "BinaryDataByteOrderMSB = 1"};
     for (size_t i = 0; i < 4 * sizeof rows / sizeof rows[0]; i++) {
         char header[512];
         struct volume v;
@@ -31,9 +29,11 @@ static void reads_every_type(void **state)
         unsigned char voxels[17] = "?@?@?@?@@?@?@?@?", swapped[16]; /* plausible floats */
         for (size_t k = 0; k < 2 * each; k++)
             swapped[k] = voxels[k / each * each + each - 1 - k % each];
-        snprintf(header, sizeof header, "NDims = 3\nDimSize = 2 1 1\n" PLACE "BinaryData = True\n"
+        snprintf(header, sizeof header,
+                 "NDims = 3\nDimSize = 2 1 1\n" PLACE "BinaryData = True\n"
                  "%s\n"
-                 "ElementType = %s\nElementDataFile = LOCAL\n", orders[i % 4], rows[i / 4].name);
+                 "ElementType = %s\nElementDataFile = LOCAL\n",
+                 orders[i % 4], rows[i / 4].name);
         read_clean(&v, header, i % 4 < 2 ? voxels : swapped, 2 * each);
         assert_int_equal(v.dtype, rows[i / 4].dtype);
         assert_memory_equal(v.data, voxels, 2 * each);
@@ -51,13 +51,14 @@ static void reads_geometry(void **state)
     assert_string_equal(v.format, "MetaImage");
     volume_free(&v);
     /* Each run of three numbers is the direction of one axis: a column of the affine. */
-    static const char *const names[3][2] = {{"TransformMatrix", "Offset"}, {"Rotation", "Position"},
-                                            {"Orientation", "Origin"}};
+    static const char *const names[3][2] = {
+        {"TransformMatrix", "Offset"}, {"Rotation", "Position"}, {"Orientation", "Origin"}};
     for (int i = 0; i < 3; i++) {
         char header[512];
-        snprintf(header, sizeof header, SHAPE "%s = 0 1 0 0 0 1 1 0 0\n%s = 1 2 3\n"
-                 "ElementSize = 2 3 4\n"
-                 LOCAL, names[i][0], names[i][1]);
+        snprintf(header, sizeof header,
+                 SHAPE "%s = 0 1 0 0 0 1 1 0 0\n%s = 1 2 3\n"
+                       "ElementSize = 2 3 4\n" LOCAL,
+                 names[i][0], names[i][1]);
         read_clean(&v, header, counting, 12);
         const double turned[12] = {0, 0, -4, -1, -2, 0, 0, -2, 0, 3, 0, 3};
         check_affine(&v.geometry, turned);
@@ -78,20 +79,21 @@ static void warns_of_what_is_missing(void **state)
     assert_false(v.geometry.known);
     assert_float_equal(v.geometry.affine[0][0], -2, 0);
     volume_free(&v);
-    read_doubted(&v, "T04", SHAPE PLACE "ElementType = MET_SHORT\n"
-                 "ElementDataFile = LOCAL\n", counting,
-                 24);
+    read_doubted(&v, "T04",
+                 SHAPE PLACE "ElementType = MET_SHORT\n"
+                             "ElementDataFile = LOCAL\n",
+                 counting, 24);
     assert_memory_equal(v.data, counting, 24);
     volume_free(&v);
-    read_doubted(&v, "N22", SHAPE "TransformMatrix = 1 0 0 0 1 0 0 0 1\n"
-                 "ElementSpacing = 2 -3 4\n" LOCAL,
+    read_doubted(&v, "N22",
+                 SHAPE "TransformMatrix = 1 0 0 0 1 0 0 0 1\n"
+                       "ElementSpacing = 2 -3 4\n" LOCAL,
                  counting, 12);
     assert_float_equal(v.geometry.spacing_mm[1], 3, 0);
     volume_free(&v);
     read_doubted(&v, "N23", SHAPE PLACE "DistanceUnits = inch\n" LOCAL, counting, 12);
     volume_free(&v);
-    read_doubted(&v, "T07", SHAPE PLACE "ElementToIntensityFunctionSlope = 2\n" LOCAL, counting,
-                 12);
+    read_doubted(&v, "T07", SHAPE PLACE "ElementToIntensityFunctionSlope = 2\n" LOCAL, counting, 12);
     volume_free(&v);
     read_doubted(&v, "N12", SHAPE PLACE LOCAL, counting, 13);
     volume_free(&v);
@@ -108,7 +110,8 @@ static void moves_channels_last(void **state)
     for (int i = 0; i < 36; i++)
         assert_int_equal(((unsigned char *)v.data)[i], i % 12 * 3 + i / 12);
     volume_free(&v);
-    read_clean(&v, "NDims = 4\nDimSize = 2 3 2 2\nElementNumberOfChannels = 2\n"
+    read_clean(&v,
+               "NDims = 4\nDimSize = 2 3 2 2\nElementNumberOfChannels = 2\n"
                "Offset = 10 20 30 0\n"
                "TransformMatrix = 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1\n"
                "ElementSpacing = 2 3 4 9\n" LOCAL,
@@ -120,8 +123,10 @@ static void moves_channels_last(void **state)
         assert_int_equal(((unsigned char *)v.data)[i], i % 24 * 2 + i / 24);
     check_affine(&v.geometry, lps_affine);
     volume_free(&v);
-    read_clean(&v, "NDims = 2\nDimSize = 2 2\nElementNumberOfChannels = 3\nOffset = 10 20\n"
-               "TransformMatrix = 0 1 1 0\nElementSpacing = 2 3\n" LOCAL, counting, 12);
+    read_clean(&v,
+               "NDims = 2\nDimSize = 2 2\nElementNumberOfChannels = 3\nOffset = 10 20\n"
+               "TransformMatrix = 0 1 1 0\nElementSpacing = 2 3\n" LOCAL,
+               counting, 12);
     const int64_t dims_2d[5] = {2, 2, 1, 3, 1};
     assert_memory_equal(v.dims, dims_2d, sizeof dims_2d);
     const double flat[12] = {0, -3, 0, -10, -2, 0, 0, -20, 0, 0, 1, 0};
@@ -137,9 +142,10 @@ static void reads_compressed_voxels(void **state)
         char header[512];
         struct volume v;
         size_t n = deflate_bytes(packed, sizeof packed, counting, 12, window);
-        snprintf(header, sizeof header, SHAPE PLACE "CompressedData = True\n"
-                 "CompressedDataSize = %zu\n"
-                 LOCAL, n);
+        snprintf(header, sizeof header,
+                 SHAPE PLACE "CompressedData = True\n"
+                             "CompressedDataSize = %zu\n" LOCAL,
+                 n);
         read_clean(&v, header, packed, n);
         assert_memory_equal(v.data, counting, 12);
         volume_free(&v);
@@ -214,12 +220,15 @@ static void refuses_bad_headers(void **state)
         {"T02", "NDims = 1\nDimSize = 2\n" LOCAL},
         {"T02", "NDims = 5\nDimSize = 1 1 1 1 1\n" LOCAL},
         {"T02", "NDims = x\nDimSize = 2\n" LOCAL},
-        {"T03", SHAPE "BinaryData = Maybe\n" LOCAL}, {"T03", SHAPE "CompressedData = 2\n" LOCAL},
+        {"T03", SHAPE "BinaryData = Maybe\n" LOCAL},
+        {"T03", SHAPE "CompressedData = 2\n" LOCAL},
         {"T04", SHAPE "ElementByteOrderMSB = True\nBinaryDataByteOrderMSB = False\n" LOCAL},
         {"T05", SHAPE "CompressedData = True\nCompressedDataSize = -4\n" LOCAL},
         {"T06", SHAPE "HeaderSizePerSlice = 16\n" LOCAL},
-        {"R02", "NDims = 3\nnonsense\n" LOCAL}, {"R03", "NDims = 3\nDimSize = 2 3 2\n"},
-        {"R03", "ObjectType = Image\nDimSize = 2 3 2\n" LOCAL}, {"R03", "NDims = 3\n" LOCAL},
+        {"R02", "NDims = 3\nnonsense\n" LOCAL},
+        {"R03", "NDims = 3\nDimSize = 2 3 2\n"},
+        {"R03", "ObjectType = Image\nDimSize = 2 3 2\n" LOCAL},
+        {"R03", "NDims = 3\n" LOCAL},
         {"R03", SHAPE "ElementDataFile = LOCAL\n"},
         {"R04", "NDims = 3\nDimSize = 2 3\n" LOCAL},
         {"R04", "NDims = 3\nDimSize = 2 3 2 2\n" LOCAL},
@@ -243,7 +252,8 @@ static void refuses_bad_headers(void **state)
         {"R11", SHAPE "TransformMatrix = 1 0 0 0 1 0 0 0\n" LOCAL},
         {"R11", SHAPE "TransformMatrix = 1 0 0 0 1 0 0 0 nan\n" LOCAL},
         {"R11", SHAPE "TransformMatrix = 1 0 0 1 0 0 0 0 1\n" LOCAL},
-        {"R11", SHAPE "Offset = 1 2\n" LOCAL}, {"R11", SHAPE "ElementSpacing = 1 inf 1\n" LOCAL},
+        {"R11", SHAPE "Offset = 1 2\n" LOCAL},
+        {"R11", SHAPE "ElementSpacing = 1 inf 1\n" LOCAL},
         {"R11", "NDims = 4\nDimSize = 1 1 1 1\n"
                 "TransformMatrix = 1 0 0 1 0 1 0 0 0 0 1 0 0 0 0 1\n" LOCAL},
         {"N22", SHAPE "ElementSpacing = 1 0 1\n" LOCAL},
@@ -284,9 +294,8 @@ static void survives_lost_memory(void **state)
         struct volume v;
         struct error e;
         mem_fail_at(k, 0);
-        int result = read_memory(&v, SHAPE PLACE "ElementNumberOfChannels = 3\n" LOCAL, counting,
-                                 36,
-                                 NULL, &e);
+        int result =
+            read_memory(&v, SHAPE PLACE "ElementNumberOfChannels = 3\n" LOCAL, counting, 36, NULL, &e);
         mem_fail_at(-1, 0);
         if (result == 0) {
             volume_free(&v);
@@ -302,11 +311,11 @@ static void survives_lost_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_type), cmocka_unit_test(reads_geometry),
+        cmocka_unit_test(reads_every_type),         cmocka_unit_test(reads_geometry),
         cmocka_unit_test(warns_of_what_is_missing), cmocka_unit_test(moves_channels_last),
-        cmocka_unit_test(reads_compressed_voxels), cmocka_unit_test(reads_detached_voxels),
-        cmocka_unit_test(skips_to_the_voxels), cmocka_unit_test(refuses_bad_headers),
-        cmocka_unit_test(survives_as_nrrd), cmocka_unit_test(survives_lost_memory),
+        cmocka_unit_test(reads_compressed_voxels),  cmocka_unit_test(reads_detached_voxels),
+        cmocka_unit_test(skips_to_the_voxels),      cmocka_unit_test(refuses_bad_headers),
+        cmocka_unit_test(survives_as_nrrd),         cmocka_unit_test(survives_lost_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -27,16 +27,13 @@ static const struct {
     const struct golden_run *runs;
     size_t n;
 } golden_tables[] = {
-#define TABLE(runs) {runs, sizeof runs / sizeof runs[0]}
-    TABLE(golden_runs),
-    TABLE(golden_runs_cct),
-    TABLE(golden_runs_chaitanya),
-    TABLE(golden_runs_dan),
-    TABLE(golden_runs_dtc),
-    TABLE(golden_runs_mc_net),
-    TABLE(golden_runs_sassnet),
-    TABLE(golden_runs_simcvd),
-    TABLE(golden_runs_urpc),
+#define TABLE(runs)                                                                                          \
+    {                                                                                                        \
+        runs, sizeof runs / sizeof runs[0]                                                                   \
+    }
+    TABLE(golden_runs),         TABLE(golden_runs_cct),    TABLE(golden_runs_chaitanya),
+    TABLE(golden_runs_dan),     TABLE(golden_runs_dtc),    TABLE(golden_runs_mc_net),
+    TABLE(golden_runs_sassnet), TABLE(golden_runs_simcvd), TABLE(golden_runs_urpc),
 };
 
 /* ---- the cases of golden runs ---------------------------------------------------------------- */
@@ -62,8 +59,7 @@ static void golden_case(struct case_store *s, int i, const struct golden_run *g)
         centre[a] = dims[a] / 2 + (i * (a + 2)) % 5 - 2;
     }
     snprintf(name, sizeof name, "case%d", i);
-    struct stored_case *c = case_store_add(s, name, dims,
-                                           i < g->labeled ? CASE_LABELED : CASE_UNLABELED, &e);
+    struct stored_case *c = case_store_add(s, name, dims, i < g->labeled ? CASE_LABELED : CASE_UNLABELED, &e);
     assert_non_null(c);
     struct rng r = rng_start(77, (uint64_t)i, RNG_TEST, 0);
     for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++) {
@@ -80,8 +76,7 @@ static void golden_case(struct case_store *s, int i, const struct golden_run *g)
 
 static void golden_cases(struct case_store *s, const struct golden_run *g)
 {
-    *s = (struct case_store){.channels = g->channels, .n_classes = g->classes,
-                             .has_mask = g->has_mask};
+    *s = (struct case_store){.channels = g->channels, .n_classes = g->classes, .has_mask = g->has_mask};
     for (int i = 0; i < g->labeled + g->unlabeled; i++)
         golden_case(s, i, g);
 }
@@ -122,8 +117,7 @@ static const struct golden_note *golden_find(const struct golden_run *g, int pha
                                              const char *name)
 {
     for (int i = 0; i < g->n_notes; i++)
-        if (g->notes[i].phase == phase && g->notes[i].step == step &&
-            strcmp(g->notes[i].name, name) == 0)
+        if (g->notes[i].phase == phase && g->notes[i].step == step && strcmp(g->notes[i].name, name) == 0)
             return &g->notes[i];
     return NULL;
 }
@@ -183,7 +177,10 @@ static void golden_run(const char *name)
     assert_non_null(c.run);
     golden_cases(&store, c.run);
     fresh_run();
-    struct train_options o = {.run = "run", .settings = &c.run->set, .store = &store, .dev = dev,
+    struct train_options o = {.run = "run",
+                              .settings = &c.run->set,
+                              .store = &store,
+                              .dev = dev,
                               .listen = {.arg = &c, .step = on_golden_step}};
     assert_ok(train_run(&r, &o, &e), e);
     assert_int_equal(c.compared, c.run->n_notes);
@@ -196,11 +193,11 @@ static void golden_run(const char *name)
         test_fail("%s: %d of %d numbers are off", name, c.bad, c.compared);
 }
 
-#define GOLDEN(name)                                                                               \
-    static void golden_##name(void **state)                                                        \
-    {                                                                                              \
-        (void)state;                                                                               \
-        golden_run(#name);                                                                         \
+#define GOLDEN(name)                                                                                         \
+    static void golden_##name(void **state)                                                                  \
+    {                                                                                                        \
+        (void)state;                                                                                         \
+        golden_run(#name);                                                                                   \
     }
 GOLDEN(two_classes)
 GOLDEN(three_classes)
@@ -242,42 +239,24 @@ GOLDEN(chaitanya_three)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_two_classes),
-        cmocka_unit_test(golden_three_classes),
-        cmocka_unit_test(golden_paper_text),
-        cmocka_unit_test(golden_paper_head),
-        cmocka_unit_test(golden_released),
-        cmocka_unit_test(golden_threshold),
-        cmocka_unit_test(golden_stage2_paste),
-        cmocka_unit_test(golden_paste),
-        cmocka_unit_test(golden_paste_threshold),
-        cmocka_unit_test(golden_supervised),
-        cmocka_unit_test(golden_mt_two),
-        cmocka_unit_test(golden_mt_three),
-        cmocka_unit_test(golden_entropy_two),
-        cmocka_unit_test(golden_entropy_three),
-        cmocka_unit_test(golden_ua_mt_two),
-        cmocka_unit_test(golden_ua_mt_three),
-        cmocka_unit_test(golden_ict_two),
-        cmocka_unit_test(golden_ict_three),
-        cmocka_unit_test(golden_dtc_two),
-        cmocka_unit_test(golden_dtc_three),
-        cmocka_unit_test(golden_dan_two),
-        cmocka_unit_test(golden_dan_three),
-        cmocka_unit_test(golden_sassnet_two),
-        cmocka_unit_test(golden_sassnet_three),
-        cmocka_unit_test(golden_simcvd_two),
-        cmocka_unit_test(golden_simcvd_three),
-        cmocka_unit_test(golden_mc_net_two),
-        cmocka_unit_test(golden_mc_net_three),
-        cmocka_unit_test(golden_mc_net_plus_two),
-        cmocka_unit_test(golden_mc_net_plus_three),
-        cmocka_unit_test(golden_cct_two),
-        cmocka_unit_test(golden_cct_three),
-        cmocka_unit_test(golden_urpc_two),
-        cmocka_unit_test(golden_urpc_three),
-        cmocka_unit_test(golden_chaitanya_two),
-        cmocka_unit_test(golden_chaitanya_three),
+        cmocka_unit_test(golden_two_classes),     cmocka_unit_test(golden_three_classes),
+        cmocka_unit_test(golden_paper_text),      cmocka_unit_test(golden_paper_head),
+        cmocka_unit_test(golden_released),        cmocka_unit_test(golden_threshold),
+        cmocka_unit_test(golden_stage2_paste),    cmocka_unit_test(golden_paste),
+        cmocka_unit_test(golden_paste_threshold), cmocka_unit_test(golden_supervised),
+        cmocka_unit_test(golden_mt_two),          cmocka_unit_test(golden_mt_three),
+        cmocka_unit_test(golden_entropy_two),     cmocka_unit_test(golden_entropy_three),
+        cmocka_unit_test(golden_ua_mt_two),       cmocka_unit_test(golden_ua_mt_three),
+        cmocka_unit_test(golden_ict_two),         cmocka_unit_test(golden_ict_three),
+        cmocka_unit_test(golden_dtc_two),         cmocka_unit_test(golden_dtc_three),
+        cmocka_unit_test(golden_dan_two),         cmocka_unit_test(golden_dan_three),
+        cmocka_unit_test(golden_sassnet_two),     cmocka_unit_test(golden_sassnet_three),
+        cmocka_unit_test(golden_simcvd_two),      cmocka_unit_test(golden_simcvd_three),
+        cmocka_unit_test(golden_mc_net_two),      cmocka_unit_test(golden_mc_net_three),
+        cmocka_unit_test(golden_mc_net_plus_two), cmocka_unit_test(golden_mc_net_plus_three),
+        cmocka_unit_test(golden_cct_two),         cmocka_unit_test(golden_cct_three),
+        cmocka_unit_test(golden_urpc_two),        cmocka_unit_test(golden_urpc_three),
+        cmocka_unit_test(golden_chaitanya_two),   cmocka_unit_test(golden_chaitanya_three),
     };
 #ifdef __SANITIZE_ADDRESS__
     cmocka_set_test_filter("golden_*two*"); /* a step takes ten times as long: one run a method must do */

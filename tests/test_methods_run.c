@@ -125,7 +125,10 @@ static int train_small(const struct settings *set, int64_t stop_at, int threads,
     struct case_store store = {.channels = 1, .n_classes = 2};
     struct stopping s = {.at = stop_at};
     struct device_options d = {.name = "cpu", .precision = PRECISION_F32, .threads = threads};
-    struct train_options o = {.run = "run", .settings = set, .store = &store, .resume = resume,
+    struct train_options o = {.run = "run",
+                              .settings = set,
+                              .store = &store,
+                              .resume = resume,
                               .listen = {.arg = &s, .step = on_counted_step, .stop = wants_stop}};
     struct train_result r;
     for (int i = 0; i < 5; i++)
@@ -262,10 +265,10 @@ static void odd_batches_are_refused(void **state)
     static const struct {
         char name[16];
         int batch, labeled;
-    } odd[] = {{"mt", 4, 4}, {"entropy", 2, 2}, {"ua-mt", 1, 1}, {"ict", 2, 2}, {"ict", 5, 2},
-               {"dtc", 2, 2}, {"dan", 3, 3}, {"sassnet", 2, 2}, {"simcvd", 1, 1},
-               {"mc-net", 2, 2}, {"urpc", 2, 2}, {"cct", 2, 2}, {"aua", 2, 2}, {"copy-paste", 2, 2},
-               {"copy-paste", 4, 3}};
+    } odd[] = {{"mt", 4, 4},     {"entropy", 2, 2},    {"ua-mt", 1, 1},     {"ict", 2, 2},
+               {"ict", 5, 2},    {"dtc", 2, 2},        {"dan", 3, 3},       {"sassnet", 2, 2},
+               {"simcvd", 1, 1}, {"mc-net", 2, 2},     {"urpc", 2, 2},      {"cct", 2, 2},
+               {"aua", 2, 2},    {"copy-paste", 2, 2}, {"copy-paste", 4, 3}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         struct error e;

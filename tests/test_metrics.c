@@ -96,8 +96,7 @@ static void asd_has_a_direction(void **state)
     memcpy(p, t, sizeof p);
     fill_box(p, (int[]){11, 2, 2}, (int[]){12, 3, 3}, 1); /* a speck far away, prediction only */
     struct case_score s = measure(t, p, unit, &mm), back = measure(p, t, unit, &mm);
-    near(s.classes[0].value[METRIC_ASD], 7.0 / 27,
-         1e-15); /* 26 surface voxels at 0, the speck at 7 */
+    near(s.classes[0].value[METRIC_ASD], 7.0 / 27, 1e-15); /* 26 surface voxels at 0, the speck at 7 */
     near(back.classes[0].value[METRIC_ASD], 0, 0);
     near(s.classes[0].value[METRIC_ASSD], 3.5 / 27, 1e-15);
     near(s.classes[0].value[METRIC_HD], 7, 0);
@@ -187,9 +186,9 @@ static void areas_of_known_shapes(void **state)
     for (int code = 1; code < 255; code++)
         assert_true(plain[code] > 0.2 && plain[code] < 2);
     near(plain[1], sqrt(3) / 8, 1e-15);
-    near(area[0x0f], 1 * 2, 1e-12);  /* flat, normal to z */
-    near(area[0x33], 1 * 3, 1e-12);  /* normal to y */
-    near(area[0x55], 2 * 3, 1e-12);  /* normal to x */
+    near(area[0x0f], 1 * 2, 1e-12);                  /* flat, normal to z */
+    near(area[0x33], 1 * 3, 1e-12);                  /* normal to y */
+    near(area[0x55], 2 * 3, 1e-12);                  /* normal to x */
     near(plain[0x03], sqrt(0.5), 1e-15);             /* an edge: a slope of 45 degrees */
     near(plain[0x07], 0.5 + 0.375 * sqrt(3), 1e-15); /* an L */
     near(plain[0x17], 0.75 * sqrt(3), 1e-15);        /* a corner with its three neighbours */

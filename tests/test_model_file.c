@@ -116,8 +116,7 @@ static struct st_tensor *draft_tensor(struct draft *d, const char *name)
 }
 
 /* model_from_tensors into other params, which must not change. */
-static void assert_not_loaded(struct draft *d, enum error_code code, const char *id,
-                              const char *reason)
+static void assert_not_loaded(struct draft *d, enum error_code code, const char *id, const char *reason)
 {
     struct error e;
     struct params *before = make_params(&small_vnet, 2), *p = make_params(&small_vnet, 2);
@@ -211,10 +210,8 @@ static void several_models_share_a_file(void **state)
 /* Every output of the network on the image by formula, one after the other, channels last. */
 static float *run_model(struct params *p, const struct net_definition *def, int64_t *count)
 {
-    static const char *const names[2][5] = {{"logits"},
-                                            {"features", "mean", "log_cov_diag", "cov_factor"}};
-    struct net_shape shape = {
-        .n = 1, .d = IMAGE_D, .h = IMAGE_H, .w = IMAGE_W, .use = NET_FORWARD_ONLY};
+    static const char *const names[2][5] = {{"logits"}, {"features", "mean", "log_cov_diag", "cov_factor"}};
+    struct net_shape shape = {.n = 1, .d = IMAGE_D, .h = IMAGE_H, .w = IMAGE_W, .use = NET_FORWARD_ONLY};
     struct tensor x = {
         .type = VALUE_F32, .n = 1, .d = IMAGE_D, .h = IMAGE_H, .w = IMAGE_W, .c = def->channels};
     struct net *net;
@@ -250,8 +247,7 @@ static void pytorchs_model_gives_pytorchs_logits(void **state)
     int64_t n;
     assert_ok(io_write_all("golden.safetensors", 0666, golden, n_golden, &e), e);
     assert_ok(model_read(&p, &def, "golden.safetensors", dev, &e), e);
-    assert_true(def.define == vnet_define && def.channels == 2 && def.classes == 3 &&
-                def.filters == 2);
+    assert_true(def.define == vnet_define && def.channels == 2 && def.classes == 3 && def.filters == 2);
     assert_int_equal(p->batches, 4);
     float *out = run_model(p, &def, &n);
     assert_int_equal(n, IMAGE_D * IMAGE_H * IMAGE_W * 3);
@@ -308,8 +304,7 @@ static void other_networks_are_refused(void **state)
     draft_free(&d);
     draft_make(&d, "");
     draft_tensor(&d, "block_two.conv.0.weight")->dims[2] = 1;
-    assert_not_loaded(&d, ERR_BUSY, "S10",
-                      "block_two.conv.0.weight F32 8x8x1x3x3 not F32 8x8x3x3x3");
+    assert_not_loaded(&d, ERR_BUSY, "S10", "block_two.conv.0.weight F32 8x8x1x3x3 not F32 8x8x3x3x3");
     draft_free(&d);
     draft_make(&d, "");
     draft_tensor(&d, "out_conv.bias")->dtype = ST_I32;
@@ -322,10 +317,8 @@ static void other_networks_are_refused(void **state)
     assert_non_null(strstr(e.text, ", ..."));
     draft_free(&d);
     draft_make(&d, "");
-    while (d.file.n_tensors &&
-           d.file.tensors[0].dtype == ST_I64) /* a file without counters is fine */
-        memmove(d.file.tensors, d.file.tensors + 1,
-                (size_t)--d.file.n_tensors * sizeof *d.file.tensors);
+    while (d.file.n_tensors && d.file.tensors[0].dtype == ST_I64) /* a file without counters is fine */
+        memmove(d.file.tensors, d.file.tensors + 1, (size_t)--d.file.n_tensors * sizeof *d.file.tensors);
     assert_ok(model_from_tensors(p, &d.file, "", &e), e);
     assert_int_equal(p->batches, 0);
     draft_free(&d);
@@ -354,12 +347,10 @@ static void bad_numbers_are_refused(void **state)
         const struct param *q = params_find(d.params, bad[i].name);
         d.copy.values[q->offset + bad[i].at] = bad[i].value;
         assert_not_loaded(&d, ERR_DATA, "S09", bad[i].reason);
-        dev->ops->upload(dev, d.params->value, d.copy.values,
-                         (size_t)d.params->count * sizeof(float));
+        dev->ops->upload(dev, d.params->value, d.copy.values, (size_t)d.params->count * sizeof(float));
         assert_refused(model_to_tensors(&again, &copy, d.params, "", &e), e, ERR_NUMERIC, "M04");
         assert_non_null(strstr(e.text, bad[i].name)); /* and never published */
-        assert_refused(model_write("nan.safetensors", d.params, &small_vnet, &e), e, ERR_NUMERIC,
-                       "M04");
+        assert_refused(model_write("nan.safetensors", d.params, &small_vnet, &e), e, ERR_NUMERIC, "M04");
         assert_false(io_exists("nan.safetensors"));
         st_free(&again);
         draft_free(&d);
@@ -455,8 +446,7 @@ static int read_golden(struct error *e)
     struct source *s;
     const char *slash = strrchr(__FILE__, '/');
     char path[4096];
-    snprintf(path, sizeof path, "%.*s/golden/model.safetensors.gz", (int)(slash - __FILE__),
-             __FILE__);
+    snprintf(path, sizeof path, "%.*s/golden/model.safetensors.gz", (int)(slash - __FILE__), __FILE__);
     golden = malloc(n_golden = 4 << 20);
     if (source_open(&s, path, e) < 0)
         return -1;
@@ -476,18 +466,13 @@ int main(int argc, char **argv)
     }
     int code = 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_come_back_to_the_bit),
-        cmocka_unit_test(names_and_shapes_are_pytorchs),
-        cmocka_unit_test(several_models_share_a_file),
-        cmocka_unit_test(pytorchs_model_gives_pytorchs_logits),
-        cmocka_unit_test(a_state_dict_survives_us),
-        cmocka_unit_test(other_networks_are_refused),
-        cmocka_unit_test(bad_numbers_are_refused),
-        cmocka_unit_test(lying_definitions_are_refused),
+        cmocka_unit_test(models_come_back_to_the_bit), cmocka_unit_test(names_and_shapes_are_pytorchs),
+        cmocka_unit_test(several_models_share_a_file), cmocka_unit_test(pytorchs_model_gives_pytorchs_logits),
+        cmocka_unit_test(a_state_dict_survives_us),    cmocka_unit_test(other_networks_are_refused),
+        cmocka_unit_test(bad_numbers_are_refused),     cmocka_unit_test(lying_definitions_are_refused),
         cmocka_unit_test(lost_memory_is_an_error),
     };
-    code = argc > 1 ? serve(argc, argv)
-                    : cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
+    code = argc > 1 ? serve(argc, argv) : cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
     free(golden);
     device_close(dev);
     return code;

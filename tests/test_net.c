@@ -49,8 +49,8 @@ static void test_counts(void **state)
     device_close(dev);
 }
 
-static void check_param(const struct params *p, const char *name, enum param_kind kind,
-                        const int *dims, double fan)
+static void check_param(const struct params *p, const char *name, enum param_kind kind, const int *dims,
+                        double fan)
 {
     const struct param *q = params_find(p, name);
     int64_t count = 1;
@@ -77,8 +77,7 @@ static void test_names(void **state)
     check_param(p, "block_one_dw.conv.0.weight", PARAM_WEIGHT, (int[]){32, 16, 2, 2, 2}, 128);
     check_param(p, "block_three.conv.6.weight", PARAM_WEIGHT, (int[]){64, 64, 3, 3, 3}, 64 * 27);
     check_param(p, "block_three.conv.7.bias", PARAM_BETA, (int[]){64}, 0);
-    check_param(p, "block_five_up.conv.0.weight", PARAM_WEIGHT, (int[]){256, 128, 2, 2, 2},
-                128 * 8);
+    check_param(p, "block_five_up.conv.0.weight", PARAM_WEIGHT, (int[]){256, 128, 2, 2, 2}, 128 * 8);
     check_param(p, "block_five_up.conv.1.weight", PARAM_GAMMA, (int[]){128}, 0);
     check_param(p, "out_conv.weight", PARAM_WEIGHT, (int[]){16, 16, 1, 1, 1}, 16);
     check_param(p, "projection_head.conv3.bias", PARAM_BIAS, (int[]){16}, 16);
@@ -179,8 +178,7 @@ static void check_plan(const struct plan *p)
     }
 }
 
-static size_t planned(struct device *dev, const struct net_definition *def, struct net_shape s,
-                      size_t *bound)
+static size_t planned(struct device *dev, const struct net_definition *def, struct net_shape s, size_t *bound)
 {
     struct error e = {0};
     struct params *p = NULL;
@@ -201,9 +199,8 @@ static size_t planned(struct device *dev, const struct net_definition *def, stru
  * output, the four sums of the skips, the two dropouts' outputs. */
 static double torch_bytes(double full_voxels)
 {
-    double level[5] = {3, 6, 8, 8, 4}, values = 0,
-           scale = 1;                       /* convolutions before a norm, by level */
-    for (int i = 0; i < 5; i++, scale /= 4) /* channels double, voxels are an eighth */
+    double level[5] = {3, 6, 8, 8, 4}, values = 0, scale = 1; /* convolutions before a norm, by level */
+    for (int i = 0; i < 5; i++, scale /= 4)                   /* channels double, voxels are an eighth */
         values += (2 * level[i] + (i < 4) + (i == 0 || i == 4)) * 16 * scale * full_voxels;
     return 4 * values;
 }
@@ -227,10 +224,10 @@ static void test_plan(void **state)
         print_message("%s 96^3: V-Net training of 2 %.0f MiB (least %.0f, PyTorch keeps %.0f), "
                       "window %.0f MiB (least %.0f), AUA training of 2 %.0f MiB (least %.0f), "
                       "MC-Net+ %.0f MiB (least %.0f)\n",
-                      precision_name(kinds[k]), (double)bytes[0] / 1048576,
-                      (double)bound[0] / 1048576, torch / 1048576, (double)bytes[1] / 1048576,
-                      (double)bound[1] / 1048576, (double)bytes[2] / 1048576,
-                      (double)bound[2] / 1048576, (double)bytes[3] / 1048576, (double)bound[3] / 1048576);
+                      precision_name(kinds[k]), (double)bytes[0] / 1048576, (double)bound[0] / 1048576,
+                      torch / 1048576, (double)bytes[1] / 1048576, (double)bound[1] / 1048576,
+                      (double)bytes[2] / 1048576, (double)bound[2] / 1048576, (double)bytes[3] / 1048576,
+                      (double)bound[3] / 1048576);
         for (int i = 0; i < 4; i++)
             assert_true((double)bytes[i] <= 1.1 * (double)bound[i]);
         /* gradients between layers are included on our side only */
@@ -291,8 +288,7 @@ static void two_drops(struct builder *b, const struct net_definition *self)
 {
     int x = net_conv(b, net_input(b, 1), CONV_1, 500, "a");
     x = net_conv(b, net_dropout(b, net_norm_relu(b, x, "an"), 0.5f), CONV_1, 500, "b");
-    net_output(b, net_conv(b, net_dropout(b, net_relu(b, x), 0.25f), CONV_1, self->classes, "c"),
-               "out");
+    net_output(b, net_conv(b, net_dropout(b, net_relu(b, x), 0.25f), CONV_1, self->classes, "c"), "out");
 }
 
 static double correlation(const float *a, const float *b, int n)
@@ -367,8 +363,7 @@ static void check_touched(const struct params *p, const char *const *heads, int 
 static void test_untouched(void **state)
 {
     static const char *const idle[] = {"projection_head", "log_cov_diag_l", "cov_factor_l"};
-    static const char *const heads[] = {"projection_head", "log_cov_diag_l", "cov_factor_l",
-                                        "mean_l"};
+    static const char *const heads[] = {"projection_head", "log_cov_diag_l", "cov_factor_l", "mean_l"};
     static const char *const all[] = {""};
     struct net_definition def = {aua_define, 1, 2, 2, 2, NET_DROPOUT_BOTH, 0};
     struct net_shape s = {1, 16, 16, 32, NET_TRAINING, 0};
@@ -478,8 +473,7 @@ static void test_gradients_add(void **state)
     train_forward(&b);
     net_backward(b.net);
     float *once = fetch(dev, b.params->grad, b.params->trainable_count);
-    net_forward(b.net, &b.image,
-                &train_pass); /* batch statistics: the running ones do not matter */
+    net_forward(b.net, &b.image, &train_pass); /* batch statistics: the running ones do not matter */
     struct tensor t = net_grad(b.net, "logits");
     fill_grad(dev, &t, 0);
     t = net_grad(b.net, "logits"); /* asked again: not zeroed again */
@@ -506,8 +500,7 @@ static void check_finite(struct bench *b)
     for (int64_t i = 0; i < b->params->trainable_count; i++)
         assert_true(isfinite(g[i]));
     for (int k = 0; k < b->params->n; k++)
-        for (int64_t i = 0; b->params->list[k].kind == PARAM_VAR && i < b->params->list[k].count;
-             i++)
+        for (int64_t i = 0; b->params->list[k].kind == PARAM_VAR && i < b->params->list[k].count; i++)
             assert_true(v[b->params->list[k].offset + i] >= 0);
     for (int mode = 0; mode < 2; mode++) {
         net_forward(b->net, &b->image, mode ? &train_pass : &eval_pass);
@@ -567,8 +560,7 @@ static void test_fewer_items(void **state)
     struct tensor part = net_value(b.net, "logits");
     float *two = fetch_tensor(dev, part);
     assert_int_equal(part.n, 2);
-    assert_memory_equal(two, three + tensor_count(&all) / 3,
-                        (size_t)tensor_count(&part) * sizeof *two);
+    assert_memory_equal(two, three + tensor_count(&all) / 3, (size_t)tensor_count(&part) * sizeof *two);
     free(two);
     free(three);
     bench_close(&b);

@@ -36,12 +36,11 @@ static void tally_add(struct tally *t, const struct golden_tensor *g, const floa
     t->total += g->norm * g->norm;
 }
 
-static void tally_check(const struct tally *t, const char *what, const char *precision,
-                        double limit)
+static void tally_check(const struct tally *t, const char *what, const char *precision, double limit)
 {
     double error = t->error / t->total;
-    print_message("%s %-10s %3d tensors: NMSE %.1e, worst tensor %.1e (%s)\n", precision, what,
-                  t->n, error, t->worst, t->where);
+    print_message("%s %-10s %3d tensors: NMSE %.1e, worst tensor %.1e (%s)\n", precision, what, t->n, error,
+                  t->worst, t->where);
     assert_true(t->n > 0 && error <= limit && t->worst <= 20 * limit);
 }
 
@@ -80,18 +79,17 @@ static void head_backward(struct bench *b, struct head *h)
     free(rows);
 }
 
-static void check_values(struct bench *b, struct head *h, const struct golden_tensor *g,
-                         const char *name, struct tally *t)
+static void check_values(struct bench *b, struct head *h, const struct golden_tensor *g, const char *name,
+                         struct tally *t)
 {
-    struct tensor v = strcmp(name, "projection") ? net_value(b->net, name)
-                                                 : net_value(h->net, name);
+    struct tensor v = strcmp(name, "projection") ? net_value(b->net, name) : net_value(h->net, name);
     float *host = fetch_tensor(b->dev, v);
     tally_add(t, g, host, tensor_count(&v));
     free(host);
 }
 
-static void check_stored(struct bench *b, const struct golden_tensor *g, const char *name,
-                         const float *from, struct tally *t)
+static void check_stored(struct bench *b, const struct golden_tensor *g, const char *name, const float *from,
+                         struct tally *t)
 {
     const struct param *p = params_find(b->params, name);
     struct error e;
@@ -149,13 +147,11 @@ static void check_golden(const struct golden_tensor *g, int n, struct bench *b, 
 static void set_betas(struct bench *b, float beta)
 {
     for (int k = 0; k < b->params->n; k++)
-        for (int64_t i = 0; b->params->list[k].kind == PARAM_BETA && i < b->params->list[k].count;
-             i++)
+        for (int64_t i = 0; b->params->list[k].kind == PARAM_BETA && i < b->params->list[k].count; i++)
             store(b->dev, b->params->value + b->params->list[k].offset + i, &beta, 1);
 }
 
-static void golden_vnet_case(enum precision precision, int steady, double forward_limit,
-                             double grad_limit)
+static void golden_vnet_case(enum precision precision, int steady, double forward_limit, double grad_limit)
 {
     struct net_definition def = {vnet_define, 2, 3, 4, 0, NET_DROPOUT_NONE, 0};
     struct net_shape s = {2, 32, 32, 32, NET_TRAINING, 1};
@@ -168,8 +164,7 @@ static void golden_vnet_case(enum precision precision, int steady, double forwar
     params_init(b.params, SEED, steady ? SALT : SALT_ZERO);
     set_betas(&b, steady ? 3.0f : 0.0f);
     if (steady)
-        check_golden(golden_vnet_steady, COUNT(golden_vnet_steady), &b, &h, forward_limit,
-                     grad_limit);
+        check_golden(golden_vnet_steady, COUNT(golden_vnet_steady), &b, &h, forward_limit, grad_limit);
     else
         check_golden(golden_vnet, COUNT(golden_vnet), &b, &h, forward_limit, grad_limit);
     bench_close(&b);
@@ -196,8 +191,7 @@ static void golden_mcnet_case(enum precision precision, double forward_limit, do
 static void golden_aua_case(enum precision precision, double forward_limit, double grad_limit)
 {
     struct net_definition def = {aua_define, 1, 2, 4, 3, NET_DROPOUT_BOTH, 0}, project = def;
-    struct net_shape s = {2, 32, 32, 32, NET_TRAINING, 1},
-                     points = {1, 1, 1, PROJECTED, NET_TRAINING, 1};
+    struct net_shape s = {2, 32, 32, 32, NET_TRAINING, 1}, points = {1, 1, 1, PROJECTED, NET_TRAINING, 1};
     struct device *dev = open_device(precision, 2);
     struct bench b;
     struct head h = {0};
@@ -444,8 +438,8 @@ static void start_check(struct check *k)
         k->image[i] = image_at((i / V / t->c * V + i % V) * t->c + i / V % t->c);
 }
 
-static void finite_differences(struct check *k, const struct net_definition *def,
-                               const struct net_shape *s, const struct net_pass *pass)
+static void finite_differences(struct check *k, const struct net_definition *def, const struct net_shape *s,
+                               const struct net_pass *pass)
 {
     struct device *dev = open_device(PRECISION_F32, 2);
     bench_open(&k->b, dev, def, s);
@@ -516,11 +510,11 @@ static void test_slopes_vnet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_vnet_f32), cmocka_unit_test(test_golden_vnet_bf16),
+        cmocka_unit_test(test_golden_vnet_f32),  cmocka_unit_test(test_golden_vnet_bf16),
         cmocka_unit_test(test_golden_mcnet_f32), cmocka_unit_test(test_golden_mcnet_bf16),
-        cmocka_unit_test(test_golden_aua_f32),  cmocka_unit_test(test_golden_aua_bf16),
-        cmocka_unit_test(test_slopes_odd),      cmocka_unit_test(test_slopes_vnet),
-        cmocka_unit_test(test_slopes_several),  cmocka_unit_test(test_slopes_shaken),
+        cmocka_unit_test(test_golden_aua_f32),   cmocka_unit_test(test_golden_aua_bf16),
+        cmocka_unit_test(test_slopes_odd),       cmocka_unit_test(test_slopes_vnet),
+        cmocka_unit_test(test_slopes_several),   cmocka_unit_test(test_slopes_shaken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

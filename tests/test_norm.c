@@ -1,8 +1,8 @@
 /* test_norm.c - the two operations of norm.h against plain loops in double, at every level of the
  * processor. On the cpu device memory is host memory, so that the tests can write it.
  */
-#include "device/norm.h"
 #include "device/isa/levels.h"
+#include "device/norm.h"
 #include "net_bench.h"
 
 static void put_value(struct tensor *t, int64_t i, float v)
@@ -33,8 +33,7 @@ static void check_sums(struct device *dev, int c, int w, enum value_type type, i
     y.data = dev->ops->alloc(dev, (size_t)n * 4);
     g.data = dev->ops->alloc(dev, (size_t)n * 4);
     float *tables = dev->ops->alloc(dev, (size_t)(5 * c) * sizeof *tables);
-    double *sums = malloc(norm_sums_count(2, c) * sizeof *sums),
-           *want = calloc((size_t)nc * 3, sizeof *want);
+    double *sums = malloc(norm_sums_count(2, c) * sizeof *sums), *want = calloc((size_t)nc * 3, sizeof *want);
     struct conv_source s = {y, tables, tables + nc, relu};
     float *mean = tables + 2 * nc;
     for (int i = 0; i < 5 * c; i++)
@@ -65,11 +64,9 @@ static void check_sums(struct device *dev, int c, int w, enum value_type type, i
     dev->ops->free(dev, g.data);
 }
 
-
 static struct device *open_level(const char *level)
 {
-    struct device_options o = {
-        .name = "cpu", .precision = PRECISION_F32, .threads = 2, .level = level};
+    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 2, .level = level};
     struct device *dev = NULL;
     struct error e = {0};
     if (device_open(&dev, &o, &e) < 0)

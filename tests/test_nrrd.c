@@ -6,12 +6,13 @@
 
 /* A 2x3x2 file of bytes 0..11 in LPS, with room for more fields. */
 #define GOOD_FIELDS "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 3 2\nencoding: raw\n"
-#define GOOD_SPACE "space: LPS\nspace directions: (2,0,0) (0,3,0) (0,0,4)\n" \
+#define GOOD_SPACE                                                                                           \
+    "space: LPS\nspace directions: (2,0,0) (0,3,0) (0,0,4)\n"                                                \
     "space origin: (10,20,30)\n"
 #define GOOD GOOD_FIELDS GOOD_SPACE
-static const unsigned char counting[256] = {
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
-    26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47};
+static const unsigned char counting[256] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                            16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+                                            32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47};
 
 static const double lps_affine[12] = {-2, 0, 0, -10, 0, -3, 0, -20, 0, 0, 4, 30};
 
@@ -22,29 +23,56 @@ static void reads_every_type_name(void **state)
         const char *name;
         enum dtype dtype;
     } rows[] = {
-        {"signed char", DTYPE_I8}, {"int8", DTYPE_I8}, {"int8_t", DTYPE_I8},
-        {"uchar", DTYPE_U8}, {"unsigned char", DTYPE_U8}, {"uint8", DTYPE_U8},
+        {"signed char", DTYPE_I8},
+        {"int8", DTYPE_I8},
+        {"int8_t", DTYPE_I8},
+        {"uchar", DTYPE_U8},
+        {"unsigned char", DTYPE_U8},
+        {"uint8", DTYPE_U8},
         {"uint8_t", DTYPE_U8},
-        {"short", DTYPE_I16}, {"short int", DTYPE_I16}, {"signed short", DTYPE_I16},
-        {"signed short int", DTYPE_I16}, {"int16", DTYPE_I16}, {"int16_t", DTYPE_I16},
-        {"ushort", DTYPE_U16}, {"unsigned short", DTYPE_U16}, {"unsigned short int", DTYPE_U16},
-        {"uint16", DTYPE_U16}, {"uint16_t", DTYPE_U16},
-        {"int", DTYPE_I32}, {"signed int", DTYPE_I32}, {"int32", DTYPE_I32}, {"int32_t", DTYPE_I32},
-        {"uint", DTYPE_U32}, {"unsigned int", DTYPE_U32}, {"uint32", DTYPE_U32},
+        {"short", DTYPE_I16},
+        {"short int", DTYPE_I16},
+        {"signed short", DTYPE_I16},
+        {"signed short int", DTYPE_I16},
+        {"int16", DTYPE_I16},
+        {"int16_t", DTYPE_I16},
+        {"ushort", DTYPE_U16},
+        {"unsigned short", DTYPE_U16},
+        {"unsigned short int", DTYPE_U16},
+        {"uint16", DTYPE_U16},
+        {"uint16_t", DTYPE_U16},
+        {"int", DTYPE_I32},
+        {"signed int", DTYPE_I32},
+        {"int32", DTYPE_I32},
+        {"int32_t", DTYPE_I32},
+        {"uint", DTYPE_U32},
+        {"unsigned int", DTYPE_U32},
+        {"uint32", DTYPE_U32},
         {"uint32_t", DTYPE_U32},
-        {"longlong", DTYPE_I64}, {"long long", DTYPE_I64}, {"long long int", DTYPE_I64},
-        {"signed long long", DTYPE_I64}, {"signed long long int", DTYPE_I64}, {"int64", DTYPE_I64},
+        {"longlong", DTYPE_I64},
+        {"long long", DTYPE_I64},
+        {"long long int", DTYPE_I64},
+        {"signed long long", DTYPE_I64},
+        {"signed long long int", DTYPE_I64},
+        {"int64", DTYPE_I64},
         {"int64_t", DTYPE_I64},
-        {"ulonglong", DTYPE_U64}, {"unsigned long long", DTYPE_U64},
-        {"unsigned long long int", DTYPE_U64}, {"uint64", DTYPE_U64}, {"uint64_t", DTYPE_U64},
-        {"float", DTYPE_F32}, {"double", DTYPE_F64}, {"Unsigned  Short", DTYPE_U16},
+        {"ulonglong", DTYPE_U64},
+        {"unsigned long long", DTYPE_U64},
+        {"unsigned long long int", DTYPE_U64},
+        {"uint64", DTYPE_U64},
+        {"uint64_t", DTYPE_U64},
+        {"float", DTYPE_F32},
+        {"double", DTYPE_F64},
+        {"Unsigned  Short", DTYPE_U16},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char header[512];
         struct volume v;
-        snprintf(header, sizeof header, "NRRD0005\ntype: %s\ndimension: 3\nsizes: 2 1 1\n"
+        snprintf(header, sizeof header,
+                 "NRRD0005\ntype: %s\ndimension: 3\nsizes: 2 1 1\n"
                  "endian: little\n"
-                 "encoding: raw\n" GOOD_SPACE "\n", rows[i].name);
+                 "encoding: raw\n" GOOD_SPACE "\n",
+                 rows[i].name);
         unsigned char voxels[17] = "?@?@?@?@@?@?@?@?"; /* plausible numbers in every type */
         read_clean(&v, header, voxels, 2 * dtype_bytes(rows[i].dtype));
         assert_int_equal(v.dtype, rows[i].dtype);
@@ -67,9 +95,11 @@ static void swaps_bytes(void **state)
         for (size_t i = 0; i < 24; i++)
             reversed[i] = counting[i / each * each + each - 1 - i % each];
         struct volume v;
-        snprintf(header, sizeof header, "NRRD0005\ntype: %s\ndimension: 3\nsizes: %d 1 1\n"
+        snprintf(header, sizeof header,
+                 "NRRD0005\ntype: %s\ndimension: 3\nsizes: %d 1 1\n"
                  "endian: BIG\n"
-                 "encoding: raw\n" GOOD_SPACE "\n", rows[r].type, (int)(24 / each));
+                 "encoding: raw\n" GOOD_SPACE "\n",
+                 rows[r].type, (int)(24 / each));
         struct error e;
         assert_ok(read_memory(&v, header, reversed, 24, NULL, &e), e);
         assert_memory_equal(v.data, counting, 24);
@@ -84,19 +114,20 @@ static void converts_spaces(void **state)
         const char *space;
         double x, y;
     } rows[] = {{"left-posterior-superior", -1, -1}, {"LPS", -1, -1},
-                {"right-anterior-superior", 1, 1}, {"RAS", 1, 1},
-                {"left-anterior-superior", -1, 1}, {"LAS", -1, 1},
+                {"right-anterior-superior", 1, 1},   {"RAS", 1, 1},
+                {"left-anterior-superior", -1, 1},   {"LAS", -1, 1},
                 {"Left-Posterior-Superior", -1, -1}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char header[512];
         struct volume v;
-        snprintf(header, sizeof header, GOOD_FIELDS "space: %s\n"
-                 "space directions: (1, 2,3) ( 4,-5,6 ) "
-                 "(7,8,-10)\nspace origin: (10,20,30)\n\n", rows[i].space);
+        snprintf(header, sizeof header,
+                 GOOD_FIELDS "space: %s\n"
+                             "space directions: (1, 2,3) ( 4,-5,6 ) "
+                             "(7,8,-10)\nspace origin: (10,20,30)\n\n",
+                 rows[i].space);
         read_clean(&v, header, counting, 12);
         double x = rows[i].x, y = rows[i].y;
-        const double expected[12] = {x, 4 * x, 7 * x, 10 * x, 2 * y, -5 * y, 8 * y, 20 * y,
-                                     3, 6, -10, 30};
+        const double expected[12] = {x, 4 * x, 7 * x, 10 * x, 2 * y, -5 * y, 8 * y, 20 * y, 3, 6, -10, 30};
         check_affine(&v.geometry, expected);
         assert_true(v.geometry.known);
         assert_float_equal(v.geometry.spacing_mm[0], sqrt(14), 1e-12);
@@ -138,9 +169,11 @@ static void check_axes(const char *sizes, const char *directions, const int64_t 
 {
     struct volume v;
     char header[512];
-    snprintf(header, sizeof header, "NRRD0004\ntype: uchar\ndimension: %d\nsizes: %s\n"
+    snprintf(header, sizeof header,
+             "NRRD0004\ntype: uchar\ndimension: %d\nsizes: %s\n"
              "encoding: raw\n"
-             "space: RAS\nspace directions: %s\n\n", 4, sizes, directions);
+             "space: RAS\nspace directions: %s\n\n",
+             4, sizes, directions);
     read_clean(&v, header, counting, 48);
     assert_int_equal(v.n_dims, 4);
     assert_memory_equal(v.dims, dims, 4 * sizeof dims[0]);
@@ -149,8 +182,8 @@ static void check_axes(const char *sizes, const char *directions, const int64_t 
         for (int64_t k = 0; k < dims[2]; k++)
             for (int64_t j = 0; j < dims[1]; j++)
                 for (int64_t i = 0; i < dims[0]; i++)
-                    assert_int_equal(*got++, i * file_stride[0] + j * file_stride[1] +
-                                                 k * file_stride[2] + t * file_stride[3]);
+                    assert_int_equal(*got++, i * file_stride[0] + j * file_stride[1] + k * file_stride[2] +
+                                                 t * file_stride[3]);
     static const double diagonal[12] = {2, 0, 0, 0, 0, 3, 0, 0, 0, 0, 4, 0};
     check_affine(&v.geometry, diagonal);
     volume_free(&v);
@@ -159,14 +192,10 @@ static void check_axes(const char *sizes, const char *directions, const int64_t 
 static void moves_channels_last(void **state)
 {
     (void)state;
-    check_axes("3 2 4 2", "none (2,0,0) (0,3,0) (0,0,4)", (int64_t[]){2, 4, 2, 3},
-               (int[]){3, 6, 24, 1});
-    check_axes("2 3 4 2", "(2,0,0) none (0,3,0) (0,0,4)", (int64_t[]){2, 4, 2, 3},
-               (int[]){1, 6, 24, 2});
-    check_axes("2 4 2 3", "(2,0,0) (0,3,0) (0,0,4) none", (int64_t[]){2, 4, 2, 3},
-               (int[]){1, 2, 8, 16});
-    check_axes("2 4 3 2", "(2,0,0) (0,3,0) none (0,0,4)", (int64_t[]){2, 4, 2, 3},
-               (int[]){1, 2, 24, 8});
+    check_axes("3 2 4 2", "none (2,0,0) (0,3,0) (0,0,4)", (int64_t[]){2, 4, 2, 3}, (int[]){3, 6, 24, 1});
+    check_axes("2 3 4 2", "(2,0,0) none (0,3,0) (0,0,4)", (int64_t[]){2, 4, 2, 3}, (int[]){1, 6, 24, 2});
+    check_axes("2 4 2 3", "(2,0,0) (0,3,0) (0,0,4) none", (int64_t[]){2, 4, 2, 3}, (int[]){1, 2, 8, 16});
+    check_axes("2 4 3 2", "(2,0,0) (0,3,0) none (0,0,4)", (int64_t[]){2, 4, 2, 3}, (int[]){1, 2, 24, 8});
 }
 
 static void moves_every_width(void **state)
@@ -177,16 +206,15 @@ static void moves_every_width(void **state)
         size_t each = (size_t)1 << w;
         char header[512];
         struct volume v;
-        snprintf(header, sizeof header, "NRRD0004\ntype: %s\ndimension: 4\nsizes: 2 3 1 1\n"
+        snprintf(header, sizeof header,
+                 "NRRD0004\ntype: %s\ndimension: 4\nsizes: 2 3 1 1\n"
                  "endian: little\n"
                  "encoding: raw\nspace: RAS\nspace directions: none (1,0,0) (0,1,0) (0,0,1)\n\n",
                  types[w]);
         read_clean(&v, header, counting, 6 * each);
         for (size_t i = 0; i < 3; i++)
             for (size_t t = 0; t < 2; t++)
-                assert_memory_equal((char *)v.data + (i + 3 * t) * each,
-                                    counting + (t + 2 * i) * each,
-                                    each);
+                assert_memory_equal((char *)v.data + (i + 3 * t) * each, counting + (t + 2 * i) * each, each);
         volume_free(&v);
     }
 }
@@ -220,8 +248,10 @@ static void reads_kinds_and_flat_images(void **state)
     assert_int_equal(v.dims[3], 3);
     assert_float_equal(v.geometry.affine[2][3], 3, 0);
     volume_free(&v);
-    read_doubted(&v, "R12", "NRRD0002\ntype: uchar\ndimension: 4\nsizes: 2 2 2 3\nencoding: raw\n"
-                 "spacings: nan 2 3 4\n\n", counting, 24);
+    read_doubted(&v, "R12",
+                 "NRRD0002\ntype: uchar\ndimension: 4\nsizes: 2 2 2 3\nencoding: raw\n"
+                 "spacings: nan 2 3 4\n\n",
+                 counting, 24);
     assert_int_equal(v.dims[3], 2);
     assert_float_equal(v.geometry.spacing_mm[0], 2, 0);
     volume_free(&v);
@@ -241,8 +271,10 @@ static void converts_units(void **state)
     read_doubted(&v, "N23", GOOD "space units: \"mm\" \"mm\" \"furlong\"\n\n", counting, 12);
     check_affine(&v.geometry, lps_affine);
     volume_free(&v);
-    read_clean(&v, GOOD_FIELDS "space: RAS\nspacings: 1 2 3\n"
-               "units: \"cm\" \"mm\"\n\n", counting, 12);
+    read_clean(&v,
+               GOOD_FIELDS "space: RAS\nspacings: 1 2 3\n"
+                           "units: \"cm\" \"mm\"\n\n",
+               counting, 12);
     assert_float_equal(v.geometry.spacing_mm[0], 10, 0);
     assert_float_equal(v.geometry.spacing_mm[2], 3, 0);
     volume_free(&v);
@@ -255,7 +287,8 @@ static void tolerates_odd_lines(void **state)
 {
     (void)state;
     struct volume v;
-    read_clean(&v, "NRRD0004\r\n# a comment\r\ntype: uchar\r\nDimension:3\r\nsizes:  2\t3 2 \r\n"
+    read_clean(&v,
+               "NRRD0004\r\n# a comment\r\ntype: uchar\r\nDimension:3\r\nsizes:  2\t3 2 \r\n"
                "a key:=type: float\r\nx:y:=1\r\nEncoding: RAW\r\ncontent: what: ever\r\n"
                "space: LPS\r\n"
                "space directions: (2,0,0) (0,3,0) (0,0,4)\r\nspace origin: (10,20,30)\r\n\r\n",
@@ -270,8 +303,10 @@ static void skips_lines_and_bytes(void **state)
     (void)state;
     static const struct {
         const char *skip, *before;
-    } rows[] = {{"line skip: 2\n", "one\ntwo\n"}, {"lineskip: 1\nbyteskip: 3\n", "one\nabc"},
-                {"byte skip: 5\n", "12345"}, {"byte skip: -1\n", "anything at all\n"},
+    } rows[] = {{"line skip: 2\n", "one\ntwo\n"},
+                {"lineskip: 1\nbyteskip: 3\n", "one\nabc"},
+                {"byte skip: 5\n", "12345"},
+                {"byte skip: -1\n", "anything at all\n"},
                 {"line skip: 1\nbyte skip: -1\n", "one\nmore"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char header[512];
@@ -285,8 +320,10 @@ static void skips_lines_and_bytes(void **state)
     memcpy(raw + 4, counting, 12);
     size_t n = 5 + deflate_bytes(packed + 5, sizeof packed - 5, raw, 16, 31);
     struct volume v;
-    read_clean(&v, "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 3 2\nencoding: gz\nline skip: 1\n"
-               "byte skip: 4\n" GOOD_SPACE "\n", packed, n);
+    read_clean(&v,
+               "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 3 2\nencoding: gz\nline skip: 1\n"
+               "byte skip: 4\n" GOOD_SPACE "\n",
+               packed, n);
     assert_memory_equal(v.data, counting, 12);
     volume_free(&v);
 }
@@ -297,8 +334,11 @@ static void refuses_bad_headers(void **state)
     static const struct {
         const char *id, *header;
     } rows[] = {
-        {"R01", "NRRD0006\ntype: uchar\n\n"}, {"R01", "NRRD00.01\n\n"}, {"R01", "NRRD"},
-        {"R02", GOOD}, {"R02", "NRRD0004\ntype: uchar\nnot a field\n\n"},
+        {"R01", "NRRD0006\ntype: uchar\n\n"},
+        {"R01", "NRRD00.01\n\n"},
+        {"R01", "NRRD"},
+        {"R02", GOOD},
+        {"R02", "NRRD0004\ntype: uchar\nnot a field\n\n"},
         {"R03", "NRRD0004\ntype: uchar\nsizes: 2 3 2\nencoding: raw\n\n"},
         {"R03", "NRRD0004\ntype: uchar\ndimension: 3\nencoding: raw\n\n"},
         {"R03", "NRRD0004\ndimension: 3\nsizes: 2 3 2\nencoding: raw\n\n"},
@@ -323,7 +363,8 @@ static void refuses_bad_headers(void **state)
         {"N09", "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 9000000000 9000000000 9000000000\n"
                 "encoding: raw\nbyte skip: -1\n\n"},
         {"N10", "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 30000 30000 30000\nencoding: raw\n\n"},
-        {"R05", GOOD "sizes: 2 3 2\n\n"}, {"R05", GOOD "Space Origin: (0,0,0)\n\n"},
+        {"R05", GOOD "sizes: 2 3 2\n\n"},
+        {"R05", GOOD "Space Origin: (0,0,0)\n\n"},
         {"R06", "NRRD0004\ntype: block\ndimension: 3\nsizes: 2 3 2\nencoding: raw\n\n"},
         {"R06", "NRRD0004\ntype: char\ndimension: 3\nsizes: 2 3 2\nencoding: raw\n\n"},
         {"R06", "NRRD0004\ntype: unsigned charm\ndimension: 3\nsizes: 2 3 2\nencoding: raw\n\n"},
@@ -333,14 +374,21 @@ static void refuses_bad_headers(void **state)
         {"R08", "NRRD0004\ntype: short\ndimension: 3\nsizes: 2 3 2\nencoding: raw\n\n"},
         {"R08", "NRRD0004\ntype: short\ndimension: 3\nsizes: 2 3 2\nencoding: raw\n"
                 "endian: middle\n\n"},
-        {"R09", GOOD "data file: /etc/passwd\n"}, {"R09", GOOD "data file: ../x.raw\n"},
-        {"R09", GOOD "data file: sub/x.raw\n"}, {"R09", GOOD "data file: x%03d.raw 0 9 1\n"},
-        {"R09", GOOD "data file: LIST\nx.raw\n"}, {"R09", GOOD "data file: LIST 2\n"},
-        {"R09", GOOD "data file: memory\n"}, {"R09", GOOD "data file: .\n"},
+        {"R09", GOOD "data file: /etc/passwd\n"},
+        {"R09", GOOD "data file: ../x.raw\n"},
+        {"R09", GOOD "data file: sub/x.raw\n"},
+        {"R09", GOOD "data file: x%03d.raw 0 9 1\n"},
+        {"R09", GOOD "data file: LIST\nx.raw\n"},
+        {"R09", GOOD "data file: LIST 2\n"},
+        {"R09", GOOD "data file: memory\n"},
+        {"R09", GOOD "data file: .\n"},
         {"R09", GOOD "data file:\n"},
-        {"R10", GOOD "byte skip: -2\n\n"}, {"R10", GOOD "byte skip: 1.5\n\n"},
-        {"R10", GOOD "byte skip: 1000000\n\n"}, {"R10", GOOD "line skip: -1\n\n"},
-        {"R10", GOOD "line skip: 1000000000\n\n"}, {"R10", GOOD "line skip: 5\n\n"},
+        {"R10", GOOD "byte skip: -2\n\n"},
+        {"R10", GOOD "byte skip: 1.5\n\n"},
+        {"R10", GOOD "byte skip: 1000000\n\n"},
+        {"R10", GOOD "line skip: -1\n\n"},
+        {"R10", GOOD "line skip: 1000000000\n\n"},
+        {"R10", GOOD "line skip: 5\n\n"},
         {"R10", "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 3 2\nencoding: gzip\n"
                 "byte skip: -1\n\n"},
         {"R10", "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 3 2\nencoding: gzip\n"
@@ -418,7 +466,8 @@ static void reads_detached_voxels(void **state)
     size_t n = deflate_bytes((unsigned char *)packed, sizeof packed, counting, 12, 31);
     io_write_all("x.raw", 0600, counting, 12, &e);
     io_write_all("x.raw.gz", 0600, packed, n, &e);
-    static const char *const texts[] = {GOOD "data file: x.raw\n", GOOD "datafile: ./x.raw\n\n",
+    static const char *const texts[] = {
+        GOOD "data file: x.raw\n", GOOD "datafile: ./x.raw\n\n",
         "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 3 2\nencoding: gzip\n" GOOD_SPACE
         "data file: x.raw.gz"};
     for (int i = 0; i < 3; i++) {
@@ -433,7 +482,8 @@ static void reads_detached_voxels(void **state)
                {GOOD "data file: x.link\n", "R09", "x.link"},
                {GOOD "data file: gone.raw\n", NULL, "gone.raw"},
                {"NRRD0004\ntype: uchar\ndimension: 3\nsizes: 2 3 3\nencoding: raw\n"
-                "data file: x.raw\n", "R14", "x.raw: "}};
+                "data file: x.raw\n",
+                "R14", "x.raw: "}};
     assert_int_equal(symlink("/etc/passwd", "x.link"), 0);
     for (int i = 0; i < 4; i++) {
         io_write_all(header, 0600, bad[i].text, strlen(bad[i].text), &e);
@@ -545,8 +595,8 @@ static void writes_segmentations(void **state)
     const char *path = "x.seg.nrrd";
     assert_ok(volume_new(&v, DTYPE_F32, dims, NULL, &e), e);
     x = v.data;
-    x[1] = x[6] = 2;   /* (1,0,0) (2,1,0) */
-    x[23] = 255;       /* (3,2,1) */
+    x[1] = x[6] = 2; /* (1,0,0) (2,1,0) */
+    x[23] = 255;     /* (3,2,1) */
     assert_ok(volume_write(&v, path, &e), e);
     assert_ok(volume_read(&back, path, NULL, &e), e);
     assert_int_equal(back.dtype, DTYPE_U8);
@@ -558,12 +608,15 @@ static void writes_segmentations(void **state)
     text = calloc(1, 65536);
     assert_true(fread(text, 1, 65535, f) > 0);
     fclose(f);
-    static const char *const keys[] = {
-        "\nSegment0_ID:=Segment_2\n", "\nSegment0_Name:=class 2\n", "\nSegment0_LabelValue:=2\n",
-        "\nSegment0_Layer:=0\n", "\nSegment0_Extent:=1 2 0 1 0 0\n",
-        "\nSegment0_Color:=1.00 0.00 0.00\n",
-        "\nSegment1_LabelValue:=255\n", "\nSegment1_Extent:=3 3 2 2 1 1\n",
-        "\nSegmentation_MasterRepresentation:=Binary labelmap\n"};
+    static const char *const keys[] = {"\nSegment0_ID:=Segment_2\n",
+                                       "\nSegment0_Name:=class 2\n",
+                                       "\nSegment0_LabelValue:=2\n",
+                                       "\nSegment0_Layer:=0\n",
+                                       "\nSegment0_Extent:=1 2 0 1 0 0\n",
+                                       "\nSegment0_Color:=1.00 0.00 0.00\n",
+                                       "\nSegment1_LabelValue:=255\n",
+                                       "\nSegment1_Extent:=3 3 2 2 1 1\n",
+                                       "\nSegmentation_MasterRepresentation:=Binary labelmap\n"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (!strstr(text, keys[i]))
             test_fail("missing: %s", keys[i]);
@@ -659,17 +712,28 @@ static void reads_headers_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_type_name), cmocka_unit_test(swaps_bytes),
-        cmocka_unit_test(converts_spaces), cmocka_unit_test(warns_of_unnamed_spaces),
-        cmocka_unit_test(moves_channels_last), cmocka_unit_test(moves_every_width),
-        cmocka_unit_test(reads_kinds_and_flat_images), cmocka_unit_test(converts_units),
-        cmocka_unit_test(tolerates_odd_lines), cmocka_unit_test(skips_lines_and_bytes),
-        cmocka_unit_test(refuses_bad_headers), cmocka_unit_test(refuses_floods_and_binary),
-        cmocka_unit_test(warns_of_more_bytes), cmocka_unit_test(reads_detached_voxels),
-        cmocka_unit_test(round_trips_to_the_bit), cmocka_unit_test(writes_scaled_values),
-        cmocka_unit_test(writes_segmentations), cmocka_unit_test(refuses_too_many_segments),
-        cmocka_unit_test(survives_lost_memory), cmocka_unit_test(refuses_every_prefix),
-        cmocka_unit_test(reads_headers_alone), cmocka_unit_test(writes_points_in_every_locale),
+        cmocka_unit_test(reads_every_type_name),
+        cmocka_unit_test(swaps_bytes),
+        cmocka_unit_test(converts_spaces),
+        cmocka_unit_test(warns_of_unnamed_spaces),
+        cmocka_unit_test(moves_channels_last),
+        cmocka_unit_test(moves_every_width),
+        cmocka_unit_test(reads_kinds_and_flat_images),
+        cmocka_unit_test(converts_units),
+        cmocka_unit_test(tolerates_odd_lines),
+        cmocka_unit_test(skips_lines_and_bytes),
+        cmocka_unit_test(refuses_bad_headers),
+        cmocka_unit_test(refuses_floods_and_binary),
+        cmocka_unit_test(warns_of_more_bytes),
+        cmocka_unit_test(reads_detached_voxels),
+        cmocka_unit_test(round_trips_to_the_bit),
+        cmocka_unit_test(writes_scaled_values),
+        cmocka_unit_test(writes_segmentations),
+        cmocka_unit_test(refuses_too_many_segments),
+        cmocka_unit_test(survives_lost_memory),
+        cmocka_unit_test(refuses_every_prefix),
+        cmocka_unit_test(reads_headers_alone),
+        cmocka_unit_test(writes_points_in_every_locale),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

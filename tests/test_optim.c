@@ -18,15 +18,13 @@ static void define(struct builder *b, const struct net_definition *self)
     x = net_conv(b, net_relu(b, x), CONV_3, 40, "b");
     net_output(b, net_conv(b, net_relu(b, x), CONV_1, self->classes, "c"), "logits");
 }
-static const struct net_definition def = {
-    .define = define, .channels = 3, .classes = 2, .filters = 1};
+static const struct net_definition def = {.define = define, .channels = 3, .classes = 2, .filters = 1};
 
 static struct device *open_device(int threads, const char *level)
 {
     struct device *dev;
     struct error e;
-    struct device_options o = {
-        .name = "cpu", .precision = PRECISION_F32, .threads = threads, .level = level};
+    struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = threads, .level = level};
     assert_ok(device_open(&dev, &o, &e), e);
     return dev;
 }
@@ -60,8 +58,8 @@ static const unsigned touched_at[STEPS] = {0x3F, 0x3F, 0x2D, 0x00, 0x1E}; /* six
 struct oracle {
     double *w, *m, *v;
 };
-static void oracle_step(struct oracle *o, const struct params *p, const struct optim_options *opt,
-                        int step, double rate, double factor)
+static void oracle_step(struct oracle *o, const struct params *p, const struct optim_options *opt, int step,
+                        double rate, double factor)
 {
     for (int k = 0; k < p->n_trainable; k++)
         for (int64_t i = p->list[k].offset; i < p->list[k].offset + p->list[k].count; i++) {
@@ -88,8 +86,7 @@ static void updates_are_those_of_the_formula(const struct optim_options *o)
     struct optim *m;
     struct error e;
     size_t n = (size_t)p->trainable_count;
-    struct oracle want = {calloc(n, sizeof(double)), calloc(n, sizeof(double)),
-                          calloc(n, sizeof(double))};
+    struct oracle want = {calloc(n, sizeof(double)), calloc(n, sizeof(double)), calloc(n, sizeof(double))};
     assert_ok(optim_new(&m, p, o, &e), e);
     for (size_t i = 0; i < n; i++)
         want.w[i] = (double)p->value[i];
@@ -122,8 +119,8 @@ static void sgd(void **state)
 static void adam(void **state)
 {
     (void)state;
-    struct optim_options o = {.kind = OPTIM_ADAM, .momentum = 0.9, .beta2 = 0.999, .epsilon = 1e-8,
-                              .weight_decay = 1e-2};
+    struct optim_options o = {
+        .kind = OPTIM_ADAM, .momentum = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 1e-2};
     updates_are_those_of_the_formula(&o);
 }
 
@@ -243,8 +240,8 @@ static uint64_t train_packed(enum precision precision, int threads, int lazy, en
     struct net_shape shape = {.n = 1, .d = 4, .h = 6, .w = 8, .use = NET_TRAINING};
     struct net_pass pass = {.mode = NET_TRAIN};
     struct device_options o = {.name = "cpu", .precision = precision, .threads = threads};
-    struct optim_options how = {.kind = kind, .momentum = 0.9, .weight_decay = 1e-4, .beta2 = 0.999,
-                                .epsilon = 1e-8};
+    struct optim_options how = {
+        .kind = kind, .momentum = 0.9, .weight_decay = 1e-4, .beta2 = 0.999, .epsilon = 1e-8};
     struct device *dev;
     struct params *p[2]; /* student, teacher */
     struct net *n[2];
@@ -312,7 +309,9 @@ static void rates(void **state)
 {
     (void)state;
     struct optim_options o = {.schedule = SCHEDULE_STEP, .lr = 0.01};
-    static const struct { int64_t t; double rate;
+    static const struct {
+        int64_t t;
+        double rate;
     } want[] = {{0, 1e-2},    {2499, 1e-2}, {2500, 1e-3}, {4999, 1e-3},
                 {5000, 1e-4}, {5999, 1e-4}, {7000, 1e-4}};
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
@@ -329,8 +328,7 @@ static void ramps(void **state)
 {
     (void)state;
     double low = exp(-5.0);
-    assert_true(ramp_sigmoid(3, 0) == 1.0 && ramp_sigmoid(-1, 4) == low &&
-                ramp_sigmoid(9, 4) == 1.0);
+    assert_true(ramp_sigmoid(3, 0) == 1.0 && ramp_sigmoid(-1, 4) == low && ramp_sigmoid(9, 4) == 1.0);
     assert_true(fabs(ramp_sigmoid(2, 4) - exp(-1.25)) < 1e-15);
     assert_true(ramp_weight(0.1, 0, 6000, 0) == 0.1 * low);
     assert_true(ramp_weight(0.1, 149, 6000, 0) == 0.1 * low); /* stairs of 150 steps */

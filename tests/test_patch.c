@@ -73,8 +73,12 @@ static void test_same_patch(void **state)
     const struct augment_options kinds[] = {
         augment_paper,
         {.crop = AUGMENT_CROP_WITHIN, .mirror_p = {0.5f, 0.5f, 0.5f}, .noise = {0.5f, 0, 0.3f}},
-        {.crop = AUGMENT_CROP_WITHIN, .mirror_p = {0.5f, 0, 0}, .scale = {0.5f, 0.7f, 1.4f},
-         .rotate = {0.5f, -30, 30}, .noise = {0.5f, 0, 0.3f}, .brightness = {0.5f, 0.7f, 1.3f},
+        {.crop = AUGMENT_CROP_WITHIN,
+         .mirror_p = {0.5f, 0, 0},
+         .scale = {0.5f, 0.7f, 1.4f},
+         .rotate = {0.5f, -30, 30},
+         .noise = {0.5f, 0, 0.3f},
+         .brightness = {0.5f, 0.7f, 1.3f},
          .shift = {0.5f, -1, 1}},
         {.crop = AUGMENT_CROP_WITHIN, .scale = {1, 0.4f, 0.6f}, .wander = 1, .shift = {1, -1, 1}},
         {.rotflip = 1, .crop = AUGMENT_CROP_CENTER, .scale = {1, 0.2f, 5}, .rotate = {1, -180, 180}}};
@@ -105,10 +109,13 @@ static void test_what_is_local(void **state)
     (void)state;
     assert_true(augment_is_local(&augment_paper));
     assert_false(augment_is_local(&augment_full));
-    const struct augment_options not[] = {{.elastic = {1, 0, 1}}, {.blur = {1, 1, 1}},
-                                          {.contrast = {1, 1, 1}}, {.zoom = {1, 1, 1}}, {.gamma = {1, 1, 1}}};
-    for (size_t i = 0; i < sizeof not / sizeof *not; i++)
-        assert_false(augment_is_local(&not[i]));
+    const struct augment_options not [] = {{.elastic = {1, 0, 1}},
+                                           {.blur = {1, 1, 1}},
+                                           {.contrast = {1, 1, 1}},
+                                           {.zoom = {1, 1, 1}},
+                                           {.gamma = {1, 1, 1}}};
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
+        assert_false(augment_is_local(&not [i]));
 }
 
 int main(void)

@@ -27,8 +27,8 @@ static struct phantom_options options(int size, int classes, enum layout layout)
                                     .layout = layout};
 }
 
-static void make(struct volume *image, struct volume *label, const struct phantom_options *o,
-                 int index, struct pool *pool)
+static void make(struct volume *image, struct volume *label, const struct phantom_options *o, int index,
+                 struct pool *pool)
 {
     assert_ok(phantom_make(image, label, o, index, pool, &e), e);
 }
@@ -312,9 +312,8 @@ static void border_contrast(double *inside, double *around, const struct volume 
             for (int64_t i = 2; i < nx - 2; i++) {
                 int64_t at = i + nx * (j + ny * k), near = 0;
                 for (int step = 1; step <= 2; step++)
-                    near += mask[at - step] + mask[at + step] + mask[at - step * nx] +
-                            mask[at + step * nx] + mask[at - step * nx * ny] +
-                            mask[at + step * nx * ny];
+                    near += mask[at - step] + mask[at + step] + mask[at - step * nx] + mask[at + step * nx] +
+                            mask[at - step * nx * ny] + mask[at + step * nx * ny];
                 if (!mask[at] && !near)
                     continue;
                 sum[!mask[at]] += ((int16_t *)image->data)[at];
@@ -349,8 +348,8 @@ static void the_gland_can_be_seen(void **state)
 /* ---- layouts --------------------------------------------------------------------------------- */
 
 /* The label lies on the image: the same voxels as the case that was made. */
-static void check_case(const struct dataset *d, const struct data_case *c,
-                       const struct phantom_options *o, int index)
+static void check_case(const struct dataset *d, const struct data_case *c, const struct phantom_options *o,
+                       int index)
 {
     struct volume image, label, made, made_label;
     assert_ok(dataset_load_image(&image, d, c, NULL, &e), e);
@@ -373,8 +372,7 @@ static void check_case(const struct dataset *d, const struct data_case *c,
     }
     assert_int_equal(n, n_made);
     if (o->layout != LAYOUT_H5) /* whose images are normalised */
-        assert_true(fabs(sum / (double)n - sum_made / (double)n) <
-                    1e-3 * fabs(sum_made / (double)n));
+        assert_true(fabs(sum / (double)n - sum_made / (double)n) < 1e-3 * fabs(sum_made / (double)n));
     volume_free(&image);
     volume_free(&label);
     volume_free(&made);
@@ -458,11 +456,14 @@ static void refuses_what_it_cannot_make(void **state)
 {
     (void)state;
     struct phantom_options bad[8];
-    static const char *const reason[8] = {
-        "--size 15", "--size 1025", "--classes 1", "--classes 257", "--labeled 4",
-        "--channels 2, allowed with --layout pancreas: 1",
-        "--classes 3, allowed with --layout la: 2",
-        "allowed with --layout pancreas: together 1..80"};
+    static const char *const reason[8] = {"--size 15",
+                                          "--size 1025",
+                                          "--classes 1",
+                                          "--classes 257",
+                                          "--labeled 4",
+                                          "--channels 2, allowed with --layout pancreas: 1",
+                                          "--classes 3, allowed with --layout la: 2",
+                                          "allowed with --layout pancreas: together 1..80"};
     for (int n = 0; n < 8; n++)
         bad[n] = options(32, 2, n < 5 ? LAYOUT_PLAIN : n == 6 ? LAYOUT_LA : LAYOUT_PANCREAS);
     bad[0].size[1] = 15;
@@ -638,8 +639,7 @@ static void half_a_set_is_refused_and_made_again(void **state)
                 assert_ok(io_temp_folder(&folder, &e), e);
             calls_left = n;
             io = &dying;
-            done = phantom_clear(folder, 1, &e) == 0 &&
-                   phantom_write(folder, &o, NULL, NULL, NULL, &e) == 0;
+            done = phantom_clear(folder, 1, &e) == 0 && phantom_write(folder, &o, NULL, NULL, NULL, &e) == 0;
             io = &io_posix;
             if (!done && (n || !again)) { /* else the earlier set is still whole */
                 assert_refused(dataset_open(&d, folder, NULL, &e), e, ERR_DATA, "L01");

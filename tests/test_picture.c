@@ -78,7 +78,7 @@ static void sides_of_the_body(void **state)
     s.n_slices = 1;
     fill(truth, (int[]){8, 8, 4}, (int[]){12, 12, 16}, 1);
     fill(prediction, (int[]){8, 8, 4}, (int[]){12, 12, 16}, 1);
-    fill(truth, (int[]){2, 8, 4}, (int[]){6, 12, 16}, 1);       /* missed: low x */
+    fill(truth, (int[]){2, 8, 4}, (int[]){6, 12, 16}, 1);        /* missed: low x */
     fill(prediction, (int[]){8, 14, 4}, (int[]){12, 18, 16}, 1); /* too much: high y, the front */
     assert_int_equal(picture_draw_sheet(&p, &s, &e), 0);
     p.height = 34 + 232; /* the axial row only */
@@ -261,13 +261,18 @@ static void columns_compare_methods(void **state)
     start(mm);
     fill(truth, lo, hi, 1);
     fill(twice, lo, more, 1);
-    struct columns c = {.dims = {N, N, N}, .geometry = &geometry, .truth = truth, .title = "case", .n = 3,
-                        .names = names, .masks = masks};
+    struct columns c = {.dims = {N, N, N},
+                        .geometry = &geometry,
+                        .truth = truth,
+                        .title = "case",
+                        .n = 3,
+                        .names = names,
+                        .masks = masks};
     assert_int_equal(picture_draw_columns(&p, &c, &e), 0);
-    int step = (p.width - 2 * 14 + 6) / 4; /* from column to column */
-    assert_true(find_colour(red, &p, 240, 62, 62) > 100);    /* agreed: columns 1 and 3, outlined */
-    assert_true(find_colour(green, &p, 64, 206, 96) > 100);  /* missed: column 2 */
-    assert_true(find_colour(blue, &p, 76, 128, 255) > 100);  /* too much: column 3 */
+    int step = (p.width - 2 * 14 + 6) / 4;                  /* from column to column */
+    assert_true(find_colour(red, &p, 240, 62, 62) > 100);   /* agreed: columns 1 and 3, outlined */
+    assert_true(find_colour(green, &p, 64, 206, 96) > 100); /* missed: column 2 */
+    assert_true(find_colour(blue, &p, 76, 128, 255) > 100); /* too much: column 3 */
     assert_true(red[0] / step == 1 && red[1] / step == 3);
     assert_true(green[0] / step == 2 && green[1] / step == 2);
     assert_true(blue[0] / step == 3 && blue[1] / step == 3);
@@ -280,10 +285,10 @@ static void columns_compare_methods(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sides_of_the_body),      cmocka_unit_test(proportions_follow_the_spacing),
-        cmocka_unit_test(classes_have_colours),   cmocka_unit_test(odd_volumes_are_drawn),
-        cmocka_unit_test(png_reads_back),         cmocka_unit_test(write_failure_leaves_nothing),
-        cmocka_unit_test(letters_stay_inside),    cmocka_unit_test(maps_are_drawn),
+        cmocka_unit_test(sides_of_the_body),       cmocka_unit_test(proportions_follow_the_spacing),
+        cmocka_unit_test(classes_have_colours),    cmocka_unit_test(odd_volumes_are_drawn),
+        cmocka_unit_test(png_reads_back),          cmocka_unit_test(write_failure_leaves_nothing),
+        cmocka_unit_test(letters_stay_inside),     cmocka_unit_test(maps_are_drawn),
         cmocka_unit_test(columns_compare_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,9 +10,14 @@ static void window_case(const int dims[3], const int stride[3], int channels, in
     struct error e;
     struct predictor *p;
     struct prediction got;
-    struct predict_options o = {.patch = {16, 16, 16}, .stride = {stride[0], stride[1], stride[2]},
-                                .weight = weight, .mirrors = mirrors, .batch = batch, .uncertainty = 1,
-                                .probabilities = 1, .sides = {side_axes, {0, 2, 1, 3}}};
+    struct predict_options o = {.patch = {16, 16, 16},
+                                .stride = {stride[0], stride[1], stride[2]},
+                                .weight = weight,
+                                .mirrors = mirrors,
+                                .batch = batch,
+                                .uncertainty = 1,
+                                .probabilities = 1,
+                                .sides = {side_axes, {0, 2, 1, 3}}};
     scene_open(&s, channels, classes, 0, 2);
     float *image = noise_image(dims, channels, 3);
     assert_ok(predictor_new(&p, s.dev, &s.model, NULL, &o, &e), e);
@@ -31,13 +36,13 @@ static void windows_of_all_sizes(void **state)
 {
     (void)state;
     static const int half[3] = {8, 8, 8}, odd[3] = {5, 7, 11}, whole[3] = {16, 16, 16};
-    window_case((const int[3]){16, 16, 16}, half, 1, 2, WINDOW_GAUSSIAN, 0, 1, 0);  /* one window */
-    window_case((const int[3]){9, 5, 13}, half, 1, 2, WINDOW_GAUSSIAN, 0, 3, 0);    /* smaller */
+    window_case((const int[3]){16, 16, 16}, half, 1, 2, WINDOW_GAUSSIAN, 0, 1, 0); /* one window */
+    window_case((const int[3]){9, 5, 13}, half, 1, 2, WINDOW_GAUSSIAN, 0, 3, 0);   /* smaller */
     window_case((const int[3]){1, 1, 1}, half, 2, 3, WINDOW_EVEN, 0, 1, 0);
-    window_case((const int[3]){37, 21, 18}, odd, 1, 3, WINDOW_GAUSSIAN, 0, 4, 0);   /* larger, mixed */
+    window_case((const int[3]){37, 21, 18}, odd, 1, 3, WINDOW_GAUSSIAN, 0, 4, 0); /* larger, mixed */
     window_case((const int[3]){20, 40, 11}, odd, 3, 4, WINDOW_EVEN, 0, 5, 0);
     window_case((const int[3]){33, 16, 17}, whole, 2, 2, WINDOW_EVEN, 0, 2, 0);
-    window_case((const int[3]){23, 10, 19}, half, 2, 3, WINDOW_GAUSSIAN, 7, 3, 0);  /* mirror images */
+    window_case((const int[3]){23, 10, 19}, half, 2, 3, WINDOW_GAUSSIAN, 7, 3, 0); /* mirror images */
     window_case((const int[3]){17, 10, 19}, half, 1, 3, WINDOW_GAUSSIAN, 5, 3, 0);
     window_case((const int[3]){23, 10, 19}, half, 2, 4, WINDOW_GAUSSIAN, 7, 3, 1); /* sides exchanged */
     window_case((const int[3]){17, 10, 19}, half, 1, 3, WINDOW_EVEN, 3, 3, 3);
@@ -52,8 +57,8 @@ static void masks_need_no_factor(void **state)
     struct error e;
     struct predictor *p;
     struct prediction got;
-    struct predict_options o = {.patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1,
-                                .probabilities = 1};
+    struct predict_options o = {
+        .patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1, .probabilities = 1};
     scene_open(&s, 1, 3, 2, 1);
     s.model.def.rank = 0;
     float *image = noise_image(dims, 1, 3);
@@ -204,9 +209,14 @@ static void uncertainty_of_samples(void **state)
     struct error e;
     struct predictor *p;
     struct prediction got;
-    struct predict_options o = {.patch = {16, 16, 16}, .stride = {5, 8, 8}, .uncertainty = 1,
-                                .samples = 2 * PAIRS, .seed = 77, .weight = WINDOW_GAUSSIAN,
-                                .mirrors = 1, .sides = {1, {0, 2, 1}}};
+    struct predict_options o = {.patch = {16, 16, 16},
+                                .stride = {5, 8, 8},
+                                .uncertainty = 1,
+                                .samples = 2 * PAIRS,
+                                .seed = 77,
+                                .weight = WINDOW_GAUSSIAN,
+                                .mirrors = 1,
+                                .sides = {1, {0, 2, 1}}};
     double eps[PAIRS][RANK], std, entropy, largest = 0, sum = 0;
     int near = 0;
     scene_open(&s, 1, CLASSES, RANK, 2);
@@ -248,8 +258,8 @@ static void empty_masks_are_doubted(void **state)
     struct error e;
     struct predictor *p;
     struct prediction got;
-    struct predict_options o = {.patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1,
-                                .weight = WINDOW_EVEN};
+    struct predict_options o = {
+        .patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1, .weight = WINDOW_EVEN};
     double most = 0;
     scene_open(&s, 1, CLASSES, 0, 1);
     float *image = noise_image(dims, 1, 21);
@@ -403,7 +413,7 @@ static void memory_does_not_grow_with_depth(void **state)
         mem_free(image);
     }
     assert_true(most[1] - most[0] <= (size_t)(depths[1] - depths[0]) * 8); /* sums of weights */
-    assert_true(most[0] < (size_t)20 * 20 * 4 * (14 * (16 + 2) + 16)); /* a ring, a plane, maps; a slab */
+    assert_true(most[0] < (size_t)20 * 20 * 4 * (14 * (16 + 2) + 16));     /* a ring, a plane, maps; a slab */
     predictor_free(p);
     assert_int_equal(held, 0);
     s.dev->ops = real_ops;

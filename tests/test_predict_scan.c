@@ -125,8 +125,12 @@ static struct run_facts some_facts(void)
 {
     static char background[] = "background", atrium[] = "left \"atrium\"", accent[] = "\xC3\xA9";
     static char *names[] = {background, atrium, accent};
-    struct run_facts f = {.patch = {16, 32, 48}, .channels = 2, .classes = 3, .class_names = names,
-                          .method = "aua", .sides = {1, {0, 2, 1}}};
+    struct run_facts f = {.patch = {16, 32, 48},
+                          .channels = 2,
+                          .classes = 3,
+                          .class_names = names,
+                          .method = "aua",
+                          .sides = {1, {0, 2, 1}}};
     struct error e;
     assert_ok(recipe_named(&f.recipe, "pancreas", 7, NAN_ZERO, &e), e);
     return f;
@@ -170,13 +174,21 @@ static void damaged_run_json(void **state)
         mem_free(bad);
     }
     static const char *const swaps[][2] = {
-        {"\"n_classes\": 3", "\"n_classes\": 1"}, {"\"n_classes\": 3", "\"n_classes\": 300"},
-        {"\"n_classes\": 3", "\"n_classes\": \"3\""}, {"\"n_classes\": 3", "\"classes\": 3"},
+        {"\"n_classes\": 3", "\"n_classes\": 1"},
+        {"\"n_classes\": 3", "\"n_classes\": 300"},
+        {"\"n_classes\": 3", "\"n_classes\": \"3\""},
+        {"\"n_classes\": 3", "\"classes\": 3"},
         {"\"image_channels\": 2", "\"image_channels\": 0"},
         {"\"image_channels\": 2", "\"image_channels\": 17"},
-        {"[16, 32, 48]", "[16, 32]"}, {"[16, 32, 48]", "[16, 33, 48]"}, {"[16, 32, 48]", "[0, 32, 48]"},
-        {"[16, 32, 48]", "[16, 32, 4096]"}, {"[16, 32, 48]", "16"}, {"\"preparation\"", "\"other\""},
-        {"[0, 2, 1]", "[0, 2]"}, {"[0, 2, 1]", "[0, 2, 2]"}, {"[0, 2, 1]", "[1, 0, 2]"},
+        {"[16, 32, 48]", "[16, 32]"},
+        {"[16, 32, 48]", "[16, 33, 48]"},
+        {"[16, 32, 48]", "[0, 32, 48]"},
+        {"[16, 32, 48]", "[16, 32, 4096]"},
+        {"[16, 32, 48]", "16"},
+        {"\"preparation\"", "\"other\""},
+        {"[0, 2, 1]", "[0, 2]"},
+        {"[0, 2, 1]", "[0, 2, 2]"},
+        {"[0, 2, 1]", "[1, 0, 2]"},
         {"[0, 2, 1]", "[0, 3, 1]"},
     };
     for (size_t i = 0; i < sizeof swaps / sizeof *swaps; i++) {
@@ -332,9 +344,9 @@ static void scans_to_predict(void **state)
 static void series_in_archives(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"archive/P1/CT", "archive/P1/MR", "archive/P2/first/CT",
-                                          "archive/P3", "archive/.old/CT", "archive/masks/CT",
-                                          "archive/P5/a/b/too-deep"};
+    static const char *const folders[] = {
+        "archive/P1/CT",   "archive/P1/MR",    "archive/P2/first/CT",    "archive/P3",
+        "archive/.old/CT", "archive/masks/CT", "archive/P5/a/b/too-deep"};
     struct error e;
     char path[80];
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -428,8 +440,8 @@ static void masks_lie_where_the_voxels_lie(void **state)
     assert_ok(predict_scan(&r, p, &recipe, &image, s.dev->pool, &e), e);
     assert_ok(predict_scan(&turned, p, &recipe, &mirror, s.dev->pool, &e), e);
     for (int64_t v = 0; v < volume_voxels(&r.label); v++) {
-        int64_t w = v - v % dims[0] + dims[0] - 1 - v % dims[0], at[3] = {v % dims[0], v / dims[0] % dims[1],
-                                                                          v / dims[0] / dims[1]};
+        int64_t w = v - v % dims[0] + dims[0] - 1 - v % dims[0],
+                at[3] = {v % dims[0], v / dims[0] % dims[1], v / dims[0] / dims[1]};
         int inside = 1;
         for (int a = 0; a < 3; a++)
             inside &= at[a] >= 3 && at[a] < dims[a] - 2;
@@ -453,8 +465,8 @@ static void any_allocation_may_fail(void **state)
     struct volume scan, image;
     struct recipe recipe;
     struct error e;
-    struct predict_options o = {.patch = {16, 16, 16}, .batch = 1, .uncertainty = 1, .samples = 2,
-                                .probabilities = 1, .largest = 1};
+    struct predict_options o = {
+        .patch = {16, 16, 16}, .batch = 1, .uncertainty = 1, .samples = 2, .probabilities = 1, .largest = 1};
     int succeeded = 0;
     assert_ok(recipe_named(&recipe, "la", 0, NAN_REFUSE, &e), e);
     scan_of(&scan, dims, spacing, 0, 100);

@@ -3,16 +3,16 @@
 
 #include <math.h>
 
-#include "base/rng.h"
-#include "prepare/boxes.h"
 #include "base/json.h"
 #include "base/json_write.h"
+#include "base/rng.h"
+#include "prepare/boxes.h"
 #include "prepare/moments.h"
 #include "prepare/prepare.h"
 #include "scans.h"
 
-static const char *const all_recipes[] = {"auto", "la", "pancreas", "colon", "paper-la", "paper-pancreas",
-                                          "paper-colon", "none"};
+static const char *const all_recipes[] = {"auto",           "la",          "pancreas", "colon", "paper-la",
+                                          "paper-pancreas", "paper-colon", "none"};
 enum { N_RECIPES = sizeof all_recipes / sizeof *all_recipes };
 
 static void recipe_of(struct recipe *r, const char *name)
@@ -185,8 +185,7 @@ static void paper_ct_is_clip_zoom_crop_standardise(void **state)
         int64_t at[3] = {n % box[0], n / box[0] % box[1], n / (box[0] * box[1])}, near[3];
         double x[3];
         for (int a = 0; a < 3; a++) {
-            x[a] =
-                (double)(at[a] + t->crop_first[a]) * (double)(dims[a] - 1) / (double)(want[a] - 1);
+            x[a] = (double)(at[a] + t->crop_first[a]) * (double)(dims[a] - 1) / (double)(want[a] - 1);
             near[a] = (int64_t)floor(x[a] + 0.5);
         }
         double value = (naive_linear(&image, x) - t->value[0].shift) / t->value[0].scale;
@@ -353,8 +352,7 @@ static void check_transform_json(const struct prepared_transform *t)
 static void without_resampling_the_way_back_is_exact(void **state)
 {
     (void)state;
-    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     const int64_t dims[3] = {17, 15, 13};
     const double spacing[3] = {1, 2, 3};
     struct volume image, label, back;
@@ -395,8 +393,7 @@ static void without_resampling_the_way_back_is_exact(void **state)
 static void after_resampling_a_mask_comes_back(void **state)
 {
     (void)state;
-    const double spacings[4][3] = {
-        {0.7, 0.7, 2.5}, {1.4, 1.4, 1.4}, {0.6, 0.6, 0.6}, {3, 1.2, 0.9}};
+    const double spacings[4][3] = {{0.7, 0.7, 2.5}, {1.4, 1.4, 1.4}, {0.6, 0.6, 0.6}, {3, 1.2, 0.9}};
     struct volume image, label, back, chance;
     struct prepared p;
     struct recipe r;
@@ -456,8 +453,7 @@ static void a_mask_of_another_size_is_refused(void **state)
 
 /* ---- real scans ------------------------------------------------------------------------------ */
 
-static void check_real(const char *image_name, const char *label_name, const char *recipe,
-                       double least)
+static void check_real(const char *image_name, const char *label_name, const char *recipe, double least)
 {
     char path[600];
     struct volume image, label, back;

@@ -180,8 +180,7 @@ static void what_is_done_is_kept(void **state)
     assert_int_equal(s.n_made, 2);
     /* Another recipe needs --force; labels hidden by it go away. */
     assert_refused(prepare_to(&s, "out", (struct how){.preset = "la"}, &e), e, ERR_CONFIG, "O04");
-    assert_ok(prepare_to(&s, "out", (struct how){.preset = "la", .force = 1, .labeled = "1"}, &e),
-              e);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "la", .force = 1, .labeled = "1"}, &e), e);
     assert_int_equal(s.n_made, 5);
     assert_true(io_exists("out/labels/a.nii.gz"));
     assert_false(io_exists("out/labels/b.nii.gz"));
@@ -228,8 +227,7 @@ static void a_folder_of_others_is_left_alone(void **state)
     struct prepare_summary s;
     struct error e;
     uint64_t before = hash_of("raw");
-    assert_refused(prepare_to(&s, "raw", (struct how){.preset = "la", .force = 1}, &e), e,
-                   ERR_CONFIG, "O03");
+    assert_refused(prepare_to(&s, "raw", (struct how){.preset = "la", .force = 1}, &e), e, ERR_CONFIG, "O03");
     assert_true(hash_of("raw") == before);
 }
 
@@ -276,8 +274,7 @@ static void a_folder_made_meanwhile_is_not_shared(void **state)
     struct prepare_summary s;
     struct dataset d;
     struct error e;
-    struct prepare_options o = {.preset = "la", .folder = "out", .version = "test",
-                                .progress = appear};
+    struct prepare_options o = {.preset = "la", .folder = "out", .version = "test", .progress = appear};
     busy = "out";
     assert_ok(dataset_open(&d, "raw", NULL, &e), e);
     assert_refused(prepare_set(&s, &d, &o, &e), e, ERR_BUSY, "P08");
@@ -362,8 +359,13 @@ static void a_missing_orientation_is_told_once(void **state)
 static void h5_files_are_told_once(void **state)
 {
     (void)state;
-    const struct phantom_options o = {.cases = 3, .labeled = 2, .size = {32, 32, 32}, .classes = 2,
-                                      .channels = 1, .seed = 1, .layout = LAYOUT_H5,
+    const struct phantom_options o = {.cases = 3,
+                                      .labeled = 2,
+                                      .size = {32, 32, 32},
+                                      .classes = 2,
+                                      .channels = 1,
+                                      .seed = 1,
+                                      .layout = LAYOUT_H5,
                                       .version = "test"};
     struct prepare_summary s;
     struct error e;
@@ -484,8 +486,7 @@ static void the_papers_crop_needs_every_label(void **state)
     struct error e;
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
     assert_int_equal(s.n_bad, 1);
-    assert_non_null(
-        strstr(test_told, "c.nii.gz: no label, but recipe paper-la crops around the true"));
+    assert_non_null(strstr(test_told, "c.nii.gz: no label, but recipe paper-la crops around the true"));
     assert_non_null(strstr(test_told, "take 'la' [L01]"));
     assert_false(io_exists("out"));
     put_case("c", 2, 1);
@@ -552,9 +553,7 @@ static void hippocampus(void **state)
     assert_ok(io_make_folders("raw", &e), e);
     snprintf(command, sizeof command, "tar -xf '%s' -C raw", tar);
     assert_int_equal(system(command), 0);
-    assert_ok(
-        prepare_to(&s, "out", (struct how){.preset = "auto", .threads = 2, .labeled = "13"}, &e),
-        e);
+    assert_ok(prepare_to(&s, "out", (struct how){.preset = "auto", .threads = 2, .labeled = "13"}, &e), e);
     assert_int_equal(s.n_made, 130);
     const int64_t patch[3] = {32, 48, 32};
     assert_memory_equal(s.recipe.patch, patch, sizeof patch);
@@ -594,7 +593,8 @@ int main(void)
         TEST(the_output_is_a_data_set),
         TEST(threads_change_no_byte),
         TEST(what_is_done_is_kept),
-        TEST(one_cache_serves_every_seed), TEST(other_names_of_classes_are_taken_over),
+        TEST(one_cache_serves_every_seed),
+        TEST(other_names_of_classes_are_taken_over),
         TEST(a_folder_of_others_is_left_alone),
         TEST(two_runs_do_not_share_a_folder),
         TEST(a_folder_made_meanwhile_is_not_shared),
@@ -603,7 +603,8 @@ int main(void)
         TEST(a_missing_orientation_is_told_once),
         TEST(h5_files_are_told_once),
         TEST(a_killed_run_goes_on),
-        TEST(a_bad_case_stops_all_before_anything_is_made), TEST(a_header_without_its_voxels_is_a_bad_case),
+        TEST(a_bad_case_stops_all_before_anything_is_made),
+        TEST(a_header_without_its_voxels_is_a_bad_case),
         TEST(the_papers_crop_needs_every_label),
         TEST(labels_off_the_grid_are_refused),
         TEST(a_constant_scan_is_told),

@@ -22,8 +22,8 @@ static void feed(struct prototypes *p, float *x, uint8_t *label, int n)
 }
 
 /* Mean and biased covariance of everything, class by class, against p. */
-static void check_prototypes(const struct prototypes *p, const float *x, const uint8_t *label,
-                             int n, double tolerance)
+static void check_prototypes(const struct prototypes *p, const float *x, const uint8_t *label, int n,
+                             double tolerance)
 {
     for (int c = 0; c < p->classes; c++) {
         double count = 0, mean[C] = {0}, cov[C][C] = {{0}};
@@ -37,8 +37,7 @@ static void check_prototypes(const struct prototypes *p, const float *x, const u
         for (int i = 0; i < n; i++)
             for (int a = 0; a < C && label[i] == c; a++)
                 for (int b = 0; b < C; b++)
-                    cov[a][b] += ((double)x[i * C + a] - mean[a]) *
-                                 ((double)x[i * C + b] - mean[b]) / count;
+                    cov[a][b] += ((double)x[i * C + a] - mean[a]) * ((double)x[i * C + b] - mean[b]) / count;
         assert_true(p->count[c] == count);
         for (int a = 0; a < C; a++) {
             near(p->mean[c][a], mean[a], tolerance);
@@ -168,8 +167,7 @@ static double run_prototypes(const struct naive_pcl *q, float *f, float *df, dou
     } label = {q->label}, weights = {q->weights}; /* tensors point to what may be written */
     struct tensor l = {label.out, VALUE_U8, 1, 1, 1, q->n, 1};
     struct tensor w = {weights.out, VALUE_F32, 1, 1, 1, q->n, 1};
-    struct pcl how = {.prototypes = q->p, .tau = q->tau, .ignore_bg = q->ignore_bg,
-                      .fresh = fresh};
+    struct pcl how = {.prototypes = q->p, .tau = q->tau, .ignore_bg = q->ignore_bg, .fresh = fresh};
     double value;
     ask_prototypes(scratch, &how, &x, &l, &w, weight, &dx, &value);
     loss_settle(scratch);

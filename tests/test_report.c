@@ -35,8 +35,7 @@ static void text_is_escaped(void **state)
 /* The examples of RFC 4648, section 10. */
 static void bytes_become_base64(void **state)
 {
-    static const char *const want[] = {"",         "Zg==",     "Zm8=",        "Zm9v",
-                                       "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
+    static const char *const want[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
     (void)state;
     for (size_t n = 0; n <= 6; n++) {
         struct html h = {0};
@@ -89,9 +88,11 @@ static void check_axis(double lo, double hi, int log)
 
 static void axes_hold_any_numbers(void **state)
 {
-    static const double odd[][2] = {{0, 1}, {0, 0}, {5, 5}, {-3, 7}, {0.81, 0.83}, {1e-9, 2e-9}, {0, 6000},
-                                    {NAN, 1}, {1, NAN}, {-INFINITY, INFINITY}, {3, 1}, {1e29, 1e30},
-                                    {1e9, 1e9 + 1}, {0.001, 800}, {1e-20, 1e20}, {-1e30, 1e30}};
+    static const double odd[][2] = {
+        {0, 1},       {0, 0},       {5, 5},         {-3, 7},      {0.81, 0.83},
+        {1e-9, 2e-9}, {0, 6000},    {NAN, 1},       {1, NAN},     {-INFINITY, INFINITY},
+        {3, 1},       {1e29, 1e30}, {1e9, 1e9 + 1}, {0.001, 800}, {1e-20, 1e20},
+        {-1e30, 1e30}};
     (void)state;
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
         for (int log = 0; log <= 1; log++)
@@ -128,9 +129,9 @@ static void curves_are_thinned(void **state)
         x[i] = i;
         y[i] = 2 * i;
     }
-    y[1] = NAN;                                       /* left out of its mean */
-    y[6] = y[7] = y[8] = INFINITY;                    /* a whole group: a gap */
-    assert_int_equal(svg_thin(tx, ty, &s), 334);      /* groups of 3, the last of 2 */
+    y[1] = NAN;                                  /* left out of its mean */
+    y[6] = y[7] = y[8] = INFINITY;               /* a whole group: a gap */
+    assert_int_equal(svg_thin(tx, ty, &s), 334); /* groups of 3, the last of 2 */
     assert_true(fabs(tx[0] - 1) < 1e-12 && fabs(ty[0] - 2) < 1e-12);
     assert_true(isnan(ty[2]));
     assert_true(fabs(ty[3] - 20) < 1e-12 && fabs(ty[333] - 2 * 999.5) < 1e-9);
@@ -169,9 +170,9 @@ static char *finished(struct html *h)
     assert_ok(html_take(&text, NULL, h, &e), e);
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
-    static const char *const pairs[][2] = {{"<svg", "</svg>"}, {"<text", "</text>"},
+    static const char *const pairs[][2] = {{"<svg", "</svg>"},       {"<text", "</text>"},
                                            {"<circle", "</circle>"}, {"<tr", "</tr>"},
-                                           {"<td", "</td>"}, {"<figure>", "</figure>"}};
+                                           {"<td", "</td>"},         {"<figure>", "</figure>"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         assert_int_equal(count_of(text, pairs[i][0]), count_of(text, pairs[i][1]));
     return text;
@@ -181,8 +182,13 @@ static char *draw(const double *y, int n, int smooth)
 {
     static const double x[] = {1, 2, 3, 4, 5, 6, 7, 8};
     struct svg_series s = {.name = "a<b", .x = x, .y = y, .n = n};
-    struct svg_chart c = {.title = "t", .x_name = "step", .y_name = "loss", .series = &s, .n_series = 1,
-                          .smooth = smooth, .log = 1};
+    struct svg_chart c = {.title = "t",
+                          .x_name = "step",
+                          .y_name = "loss",
+                          .series = &s,
+                          .n_series = 1,
+                          .smooth = smooth,
+                          .log = 1};
     struct html h = {0};
     svg_lines(&h, &c);
     return finished(&h);
@@ -198,7 +204,7 @@ static void odd_curves_are_drawn(void **state)
     assert_non_null(strstr(no_number, "no data"));
     assert_null(strstr(one, "no data"));
     assert_int_equal(count_of(one, "<circle"), 1);
-    assert_int_equal(count_of(gaps, "<circle"), 1);   /* 4 stands alone */
+    assert_int_equal(count_of(gaps, "<circle"), 1);    /* 4 stands alone */
     assert_int_equal(count_of(gaps, " d=\"M"), 1 + 2); /* legend, 1-2, 6-8 */
     assert_non_null(strstr(gaps, "a&lt;b"));
     mem_free(none);
@@ -218,8 +224,8 @@ static void values_keep_their_order(void **state)
     assert_non_null(path);
     path = strstr(path + 1, "d=\"M");
     assert_non_null(path);
-    assert_int_equal(sscanf(path, "d=\"M%lf %lfL%lf %lfL%lf %lf", &at[0], &at[1], &at[2], &at[3], &at[4],
-                            &at[5]), 6);
+    assert_int_equal(
+        sscanf(path, "d=\"M%lf %lfL%lf %lfL%lf %lf", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5]), 6);
     assert_true(at[0] < at[2] && at[2] < at[4]);
     assert_true(at[1] < at[5] && at[5] < at[3]);
     assert_true(fabs(at[5] - 0.5 * (at[1] + at[3])) < 0.11); /* written with one decimal */
@@ -240,8 +246,8 @@ static void cases_are_drawn(void **state)
         b[i] = i == 1 ? NAN : 0.9;
     }
     struct svg_row rows[] = {{"one", a}, {"two", b}};
-    struct svg_dots d = {.title = "t", .x_name = "Dice", .cases = list, .n_cases = 3, .rows = rows,
-                         .n_rows = 2};
+    struct svg_dots d = {
+        .title = "t", .x_name = "Dice", .cases = list, .n_cases = 3, .rows = rows, .n_rows = 2};
     struct html h = {0};
     svg_dots(&h, &d);
     char *few = finished(&h);
@@ -291,7 +297,8 @@ static void make_run(const char *folder, const char *method)
     snprintf(text, sizeof text,
              "{\"falx\": \"9.9\", \"trained_method\": \"%s\", \"seed\": 7, \"lr\": 0.01, \"network_patch\": "
              "[16, 32, 48], \"validation_cases\": [\"x\", \"y\"], \"output\": \"/secret/place\", "
-             "\"class_names\": [\"background\", \"left & right\"]}", method);
+             "\"class_names\": [\"background\", \"left & right\"]}",
+             method);
     write_file(path, text);
     snprintf(path, sizeof path, "%s/metrics.sqlite", folder);
     assert_ok(runs_open(&r, path, &e), e);
@@ -367,7 +374,7 @@ static int report_verb(char *const words[], int n)
     config_free(&c);
     return code;
 }
-#define REPORT(...) \
+#define REPORT(...)                                                                                          \
     report_verb((char *[]){__VA_ARGS__}, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)))
 #define W(text) ((char[]){text})
 
@@ -385,7 +392,8 @@ static void page_holds_everything(void **state)
     make_inputs();
     assert_int_equal(REPORT(W("one"), W("two"), W("-o"), W("p.html"), W("--eval"), W("a.json,b.json"),
                             W("--pictures"), W("pictures"), W("--charts"), W("charts"), W("--title"),
-                            W("A & B")), 0);
+                            W("A & B")),
+                     0);
     char *page = read_page("p.html");
     assert_true(strncmp(page, "<!DOCTYPE html>", 15) == 0);
     assert_non_null(strstr(page, "<title>A &amp; B</title>"));
@@ -447,9 +455,9 @@ static void bad_input_is_refused(void **state)
     write_file("broken/metrics.sqlite", "this is no database, though it is long enough to be looked at");
     assert_ok(io_make_folders("bad-pictures", &e), e);
     write_file("bad-pictures/a.png", "GIF89a, not a PNG");
-    assert_int_equal(REPORT(W("one")), ERR_CONFIG);                                    /* no -o */
-    assert_int_equal(REPORT(W("-o"), W("x.html")), ERR_CONFIG);                        /* no run */
-    assert_int_equal(REPORT(W("empty"), W("-o"), W("x.html")), ERR_DATA);              /* no run.json */
+    assert_int_equal(REPORT(W("one")), ERR_CONFIG);                       /* no -o */
+    assert_int_equal(REPORT(W("-o"), W("x.html")), ERR_CONFIG);           /* no run */
+    assert_int_equal(REPORT(W("empty"), W("-o"), W("x.html")), ERR_DATA); /* no run.json */
     assert_int_equal(REPORT(W("broken"), W("-o"), W("x.html")), ERR_DATA);
     assert_int_equal(REPORT(W("one"), W("-o"), W("x.html"), W("--eval"), W("a.json,b.json")), ERR_CONFIG);
     assert_int_equal(REPORT(W("one"), W("two"), W("-o"), W("x.html"), W("--eval"), W("a.json")), ERR_CONFIG);
@@ -465,13 +473,20 @@ static void bad_input_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_escaped),       cmocka_unit_test(bytes_become_base64),
-        cmocka_unit_test(lack_of_memory_is_told_once), cmocka_unit_test(axes_hold_any_numbers),
-        cmocka_unit_test(ticks_are_round),       cmocka_unit_test(curves_are_thinned),
-        cmocka_unit_test(means_stop_at_gaps),    cmocka_unit_test(odd_curves_are_drawn),
-        cmocka_unit_test(values_keep_their_order), cmocka_unit_test(cases_are_drawn),
-        cmocka_unit_test(runs_are_read),         cmocka_unit_test(page_holds_everything),
-        cmocka_unit_test(same_input_same_bytes), cmocka_unit_test(few_data_are_enough),
+        cmocka_unit_test(text_is_escaped),
+        cmocka_unit_test(bytes_become_base64),
+        cmocka_unit_test(lack_of_memory_is_told_once),
+        cmocka_unit_test(axes_hold_any_numbers),
+        cmocka_unit_test(ticks_are_round),
+        cmocka_unit_test(curves_are_thinned),
+        cmocka_unit_test(means_stop_at_gaps),
+        cmocka_unit_test(odd_curves_are_drawn),
+        cmocka_unit_test(values_keep_their_order),
+        cmocka_unit_test(cases_are_drawn),
+        cmocka_unit_test(runs_are_read),
+        cmocka_unit_test(page_holds_everything),
+        cmocka_unit_test(same_input_same_bytes),
+        cmocka_unit_test(few_data_are_enough),
         cmocka_unit_test(bad_input_is_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

@@ -13,8 +13,7 @@ static void assert_close(const float *have, const float *want, int64_t n, double
 {
     for (int64_t i = 0; i < n; i++) {
         if (fabs((double)have[i] - (double)want[i]) > tolerance) {
-            test_fail("voxel %lld is %.9g, expected %.9g", (long long)i, (double)have[i],
-                      (double)want[i]);
+            test_fail("voxel %lld is %.9g, expected %.9g", (long long)i, (double)have[i], (double)want[i]);
         }
     }
 }
@@ -131,8 +130,7 @@ static void check_same_places(const struct volume *turned, const struct volume *
         double mm[3];
         place(mm, turned, (double)i, (double)j, (double)k);
         for (int a = 0; a < 3; a++) {
-            at[a] =
-                llround(back[a][0] * mm[0] + back[a][1] * mm[1] + back[a][2] * mm[2] + back[a][3]);
+            at[a] = llround(back[a][0] * mm[0] + back[a][1] * mm[1] + back[a][2] * mm[2] + back[a][3]);
             assert_in_range(at[a], 0, v->dims[a] - 1);
         }
         float want = ((float *)v->data)[at[0] + v->dims[0] * (at[1] + v->dims[1] * at[2])];
@@ -140,8 +138,7 @@ static void check_same_places(const struct volume *turned, const struct volume *
     }
 }
 
-static int reorient(struct volume *out, const struct volume *in, const char *orientation,
-                    struct error *e)
+static int reorient(struct volume *out, const struct volume *in, const char *orientation, struct error *e)
 {
     int axis[3], flip[3];
     memset(out, 0, sizeof *out);
@@ -154,8 +151,7 @@ static void all_orientations_keep_every_voxel_in_its_place(void **state)
 {
     (void)state;
     static const char *const letters[3] = {"RL", "AP", "SI"};
-    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     const int64_t dims[3] = {3, 4, 5};
     /* A slightly tilted LIP grid. */
     const double affine[3][4] = {{-1.5, 0.1, 0.02, 12}, {0.03, 0.05, -3, 7}, {0.1, -2, 0.04, -30}};

@@ -81,8 +81,7 @@ static void numbers_come_back(void **state)
     assert_int_equal(c.n, 6);
     for (int i = 0; i < 6; i++) {
         assert_true(c.phase[i] == i / 3 && c.step[i] == i % 3);
-        assert_true(c.value[i] ==
-                    (i < 3 ? (double)(1 + i) / 3 : 0.1 * (double)(i - 3))); /* to the bit */
+        assert_true(c.value[i] == (i < 3 ? (double)(1 + i) / 3 : 0.1 * (double)(i - 3))); /* to the bit */
     }
     runs_curve_free(&c);
     assert_ok(runs_curve(&c, r, "bcl", &e), e);
@@ -102,10 +101,8 @@ static void numbers_come_back(void **state)
     assert_ok(runs_set_fact(r, "method", "aua", &e), e);
     assert_ok(runs_set_fact(r, "method", "it's aua", &e), e);
     runs_close(r); /* flushes */
-    assert_true(
-        ask("a.sqlite", "SELECT value FROM steps WHERE phase=0 AND step=1 AND name='loss'") == 42);
-    assert_true(ask("a.sqlite",
-                    "SELECT count(*) FROM facts WHERE key='method' AND value='it''s aua'") == 1);
+    assert_true(ask("a.sqlite", "SELECT value FROM steps WHERE phase=0 AND step=1 AND name='loss'") == 42);
+    assert_true(ask("a.sqlite", "SELECT count(*) FROM facts WHERE key='method' AND value='it''s aua'") == 1);
     assert_false(io_exists("a.sqlite-wal") || io_exists("a.sqlite-journal"));
 }
 
@@ -276,14 +273,11 @@ static void strangers_are_refused(void **state)
     (void)state;
     struct runs *r;
     struct error e;
-    assert_ok(
-        io_write_all("text.sqlite", 0666, "these are not pages of a database, are they?", 44, &e),
-        e);
+    assert_ok(io_write_all("text.sqlite", 0666, "these are not pages of a database, are they?", 44, &e), e);
     refused_both_ways("text.sqlite", ERR_DATA);
     execute("other.sqlite", "CREATE TABLE steps(a, b)");
     refused_both_ways("other.sqlite", ERR_DATA);
-    execute("newer.sqlite",
-            "CREATE TABLE steps(a); PRAGMA application_id=1717660792; PRAGMA user_version=2");
+    execute("newer.sqlite", "CREATE TABLE steps(a); PRAGMA application_id=1717660792; PRAGMA user_version=2");
     refused_both_ways("newer.sqlite", ERR_BUSY);
     assert_int_equal(mkdir("folder.sqlite", 0777), 0);
     refused_both_ways("folder.sqlite", ERR_DATA);

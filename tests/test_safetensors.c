@@ -56,8 +56,7 @@ static void files_of_others_are_read(void **state)
     assert_string_equal(f.tensors[0].name, "a"); /* in the order of the data */
     assert_string_equal(f.tensors[1].name, "b");
     const struct st_tensor *b = st_find(&f, "b"), *s = st_find(&f, "s");
-    assert_true(b->dtype == ST_F32 && b->n_dims == 2 && b->dims[0] == 2 && b->dims[1] == 1 &&
-                b->bytes == 8);
+    assert_true(b->dtype == ST_F32 && b->n_dims == 2 && b->dims[0] == 2 && b->dims[1] == 1 && b->bytes == 8);
     assert_memory_equal(b->data, "\4\5\6\7\10\11\12\13", 8);
     assert_true(s->n_dims == 0 && s->bytes == 8);
     assert_int_equal(f.n_metadata, 2);
@@ -75,8 +74,7 @@ static void files_of_others_are_read(void **state)
 static void lengths_are_checked(void **state)
 {
     (void)state;
-    static const uint64_t lies[] = {
-        0, 3, 4, 100000000, (uint64_t)1 << 32, UINT64_MAX, UINT64_MAX - 7};
+    static const uint64_t lies[] = {0, 3, 4, 100000000, (uint64_t)1 << 32, UINT64_MAX, UINT64_MAX - 7};
     struct st_file f;
     struct error e;
     for (size_t n = 0; n < 8; n++)
@@ -109,8 +107,7 @@ static void bad_json_is_refused(void **state)
     refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "S02", "expected dtype");
     refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1, "S02",
            "expected dtype");
-    refuse("{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S02",
-           "expected dtype");
+    refuse("{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S02", "expected dtype");
     static char deep[20001];
     memset(deep, '[', 20000);
     memcpy(deep, "{\"a\":", 5);
@@ -134,10 +131,8 @@ static void bad_names_are_refused(void **state)
     refuse("{\"\\u00e9\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
            "\"e\\u0301\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
            2, "S03", "printable ASCII");
-    refuse("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03",
-           "printable ASCII");
-    refuse("{\"a\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03",
-           "printable ASCII");
+    refuse("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03", "printable ASCII");
+    refuse("{\"a\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03", "printable ASCII");
     /* the words of the parser inside the file do not choose the id */
     refuse("{\"a\":\"duplicate object key\" x}", 0, "S02", "JSON");
 }
@@ -190,10 +185,10 @@ static void bad_shapes_are_refused(void **state)
         refuse(json, 1, "S05", bad[i].reason);
     }
     /* 2^53 + 1 is not a double: it must come through to the last digit */
-    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[9007199254740993],\"data_offsets\":[0,1]}}", 1,
-           "S06", "needs 9007199254740993");
-    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,9007199254740993]}}", 1,
-           "S06", "0 to 9007199254740993");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[9007199254740993],\"data_offsets\":[0,1]}}", 1, "S06",
+           "needs 9007199254740993");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,9007199254740993]}}", 1, "S06",
+           "0 to 9007199254740993");
 }
 
 static void bad_offsets_are_refused(void **state)
@@ -227,8 +222,7 @@ static void bad_offsets_are_refused(void **state)
     refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
            "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
            1, "S07", "no elements");
-    refuse("{\"b\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}}", 0, "S07",
-           "no elements");
+    refuse("{\"b\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}}", 0, "S07", "no elements");
 }
 
 static void bad_types_are_refused(void **state)
@@ -237,8 +231,8 @@ static void bad_types_are_refused(void **state)
     static const char *const types[] = {"F8_E4M3", "F4", "I16", "f32", "", "F32 "};
     char json[200];
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        snprintf(json, sizeof json,
-                 "{\"a\":{\"dtype\":\"%s\",\"shape\":[1],\"data_offsets\":[0,1]}}", types[i]);
+        snprintf(json, sizeof json, "{\"a\":{\"dtype\":\"%s\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                 types[i]);
         refuse(json, 1, "S08", "not supported");
     }
 }
@@ -464,8 +458,8 @@ static void lost_memory_is_an_error(void **state)
         int failures = 0, status = -1;
         for (int n = 0; n < 1000 && status < 0; n++) {
             mem_fail_at(n, 0);
-            status = writing ? st_write("own.safetensors", &f, &e)
-                             : st_read(&back, "own.safetensors", NULL, &e);
+            status =
+                writing ? st_write("own.safetensors", &f, &e) : st_read(&back, "own.safetensors", NULL, &e);
             mem_fail_at(-1, 0);
             failures += status < 0;
             if (status < 0)
@@ -489,8 +483,7 @@ static void large_files_come_whole(void **state)
         many[i] = (float)i;
     assert_ok(st_add(&f, "many", ST_F32, (int64_t[]){N}, 1, many, &e), e);
     assert_ok(st_write("large.safetensors", &f, &e), e);
-    assert_ok(st_read(&back, "large.safetensors", &(struct st_limits){.require_checksum = 1}, &e),
-              e);
+    assert_ok(st_read(&back, "large.safetensors", &(struct st_limits){.require_checksum = 1}, &e), e);
     assert_int_equal(back.tensors[0].dims[0], N);
     assert_memory_equal(back.tensors[0].data, many, N * sizeof *many);
     st_free(&back);

@@ -18,14 +18,15 @@ static struct case_store new_store(int n_labeled, int n_unlabeled)
         int dims[3] = {14 + i % 3, 18 - i % 4, 10 + i % 5};
         char name[16];
         snprintf(name, sizeof name, "case%d", i);
-        struct stored_case *c = case_store_add(&s, name, dims,
-                                               i < n_labeled ? CASE_LABELED : CASE_UNLABELED, &e);
+        struct stored_case *c =
+            case_store_add(&s, name, dims, i < n_labeled ? CASE_LABELED : CASE_UNLABELED, &e);
         assert_non_null(c);
         struct rng r = rng_start(1, (uint64_t)i, RNG_TEST, 0);
         for (int v = 0; v < dims[0] * dims[1] * dims[2]; v++) {
             c->image[2 * v] = (float)(i + 1);
             c->image[2 * v + 1] = rng_normal(&r);
-            if (c->label) c->label[v] = (label_t)rng_below(&r, 3);
+            if (c->label)
+                c->label[v] = (label_t)rng_below(&r, 3);
             c->mask[v] = 1;
         }
     }
@@ -34,15 +35,20 @@ static struct case_store new_store(int n_labeled, int n_unlabeled)
 
 static struct sampler_options new_options(int labeled, int unlabeled, int threads)
 {
-    struct sampler_options o = {.n_labeled = labeled, .n_unlabeled = unlabeled,
-                                .patch = {12, 12, 8}, .seed = 1337, .threads = threads, .depth = 3};
+    struct sampler_options o = {.n_labeled = labeled,
+                                .n_unlabeled = unlabeled,
+                                .patch = {12, 12, 8},
+                                .seed = 1337,
+                                .threads = threads,
+                                .depth = 3};
     o.augment[SAMPLER_LABELED] = augment_full;
     o.augment[SAMPLER_UNLABELED] = augment_paper;
-    struct augment_range *r[] = {&o.augment[0].scale, &o.augment[0].rotate, &o.augment[0].elastic,
-                                 &o.augment[0].noise, &o.augment[0].blur, &o.augment[0].brightness,
+    struct augment_range *r[] = {&o.augment[0].scale, &o.augment[0].rotate,   &o.augment[0].elastic,
+                                 &o.augment[0].noise, &o.augment[0].blur,     &o.augment[0].brightness,
                                  &o.augment[0].shift, &o.augment[0].contrast, &o.augment[0].zoom,
                                  &o.augment[0].gamma};
-    for (size_t i = 0; i < sizeof r / sizeof r[0]; i++) r[i]->p = 0.5f;
+    for (size_t i = 0; i < sizeof r / sizeof r[0]; i++)
+        r[i]->p = 0.5f;
     o.augment[0].elastic_spacing = 5;
     o.augment[0].shift.hi = 0.5f;
     return o;
@@ -70,7 +76,8 @@ static uint64_t hash_batch(const struct batch *b)
     uint64_t h = hash_bytes(&b->step, sizeof b->step, 1);
     h = hash_bytes(b->image, n * (size_t)b->channels * sizeof(float), h);
     h = hash_bytes(b->label, n * sizeof(label_t), h);
-    if (b->mask) h = hash_bytes(b->mask, n, h);
+    if (b->mask)
+        h = hash_bytes(b->mask, n, h);
     return hash_bytes(b->sample, (size_t)b->n * sizeof *b->sample, h);
 }
 
@@ -95,7 +102,8 @@ static void test_threads_do_not_matter(void **state)
     struct case_store s = new_store(5, 7);
     uint64_t want[STEPS], got[STEPS];
     record(want, &s, 0, 2);
-    for (int t = 1; t < STEPS; t++) assert_true(want[t] != want[t - 1]);
+    for (int t = 1; t < STEPS; t++)
+        assert_true(want[t] != want[t - 1]);
     const int threads[] = {1, 2, 4}, depth[] = {2, 3, 8};
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 3; j++) {
@@ -126,11 +134,13 @@ static void test_without_images_or_labels(void **state)
             assert_memory_equal(b->sample, whole->sample, 4 * sizeof *b->sample);
             if (b->image)
                 assert_memory_equal(b->image, whole->image, n * (size_t)b->channels * sizeof(float));
-            if (b->label) assert_memory_equal(b->label, whole->label, n * sizeof(label_t));
+            if (b->label)
+                assert_memory_equal(b->label, whole->label, n * sizeof(label_t));
         }
     }
     sampler_free(all);
-    for (int i = 1; i < 4; i++) sampler_free(part[i]);
+    for (int i = 1; i < 4; i++)
+        sampler_free(part[i]);
     case_store_free(&s);
 }
 
@@ -192,7 +202,8 @@ static void test_seek_anywhere(void **state)
             assert_true(hash_batch(sampler_at(p, t)) == want[t]);
             if (t + 1 < STEPS && rng_below(&r, 2))
                 assert_true(hash_batch(sampler_next(p)) == want[t + 1]);
-            if (rng_below(&r, 4) == 0) sampler_seek(p, 5); /* twice in a row, without reading */
+            if (rng_below(&r, 4) == 0)
+                sampler_seek(p, 5); /* twice in a row, without reading */
         }
         const struct batch *far = sampler_at(p, (uint64_t)1 << 40); /* beyond 32 bits */
         assert_true(far->step == (uint64_t)1 << 40);
@@ -236,8 +247,7 @@ static void test_provenance(void **state)
         for (int i = 0; i < b->n; i++) {
             const struct sample *from = &b->sample[i];
             struct patch again = {{12, 12, 8}, 2, image, label, mask};
-            augment_apply(&again, &o.augment[from->stream], &from->draw, &s.cases[from->case_index],
-                          scratch);
+            augment_apply(&again, &o.augment[from->stream], &from->draw, &s.cases[from->case_index], scratch);
             assert_memory_equal(image, b->image + (size_t)i * 2 * N, sizeof image);
             assert_memory_equal(label, b->label + (size_t)i * N, sizeof label);
             assert_memory_equal(mask, b->mask + (size_t)i * N, sizeof mask);
@@ -318,14 +328,16 @@ static void test_unlabeled_stream(void **state)
         }
         for (int start = 0; start + POOL <= GROUPS * U; start += POOL) {
             int seen = 0;
-            for (int i = 0; i < POOL; i++) seen |= 1 << stream[start + i];
+            for (int i = 0; i < POOL; i++)
+                seen |= 1 << stream[start + i];
             assert_int_equal(seen, (1 << POOL) - 1);
         }
         first[stream[0]]++;
         repeated += memcmp(stream, stream + POOL, POOL * sizeof(int)) == 0;
     }
     assert_in_range(repeated, 24, 76); /* one in six by chance: 50 +- 4 deviations */
-    for (int i = 0; i < POOL; i++) assert_in_range(first[i], 67, 133); /* 100 +- 4 deviations */
+    for (int i = 0; i < POOL; i++)
+        assert_in_range(first[i], 67, 133); /* 100 +- 4 deviations */
     sampler_free(p);
     case_store_free(&s);
 }
@@ -387,8 +399,13 @@ static void test_streams_augment_apart(void **state)
 
 static struct sampler_options view_options(int cases, int pieces, int threads)
 {
-    struct sampler_options o = {.n_unlabeled = cases * pieces * 2, .patch = {12, 10, 4}, .seed = 5,
-                                .views = 2, .pieces = pieces, .threads = threads, .depth = 3};
+    struct sampler_options o = {.n_unlabeled = cases * pieces * 2,
+                                .patch = {12, 10, 4},
+                                .seed = 5,
+                                .views = 2,
+                                .pieces = pieces,
+                                .threads = threads,
+                                .depth = 3};
     o.augment[0].crop = o.augment[1].crop = AUGMENT_CROP_WITHIN;
     return o;
 }
@@ -416,7 +433,8 @@ static void test_views_share_a_crop(void **state)
             assert_memory_equal(x, x + n, n * sizeof *x);
             assert_memory_equal(x, c->image + i * n, n * sizeof *x);
             assert_true(shift >= 0.5f && c->sample[i].draw.shift == 0);
-            for (size_t v = 0; v < n; v++) assert_true(y[v] == x[v] + shift);
+            for (size_t v = 0; v < n; v++)
+                assert_true(y[v] == x[v] + shift);
             seen |= 1 << b->sample[i].case_index;
             assert_int_equal(in_epoch >> b->sample[i].case_index & 1, 0);
             in_epoch |= 1 << b->sample[i].case_index;
@@ -455,7 +473,8 @@ static void test_pieces_and_wandering(void **state)
             }
         }
     }
-    for (int a = 0; a < 3; a++) assert_true(least[a] == -o.patch[a] / 4 && most[a] == o.patch[a] / 4);
+    for (int a = 0; a < 3; a++)
+        assert_true(least[a] == -o.patch[a] / 4 && most[a] == o.patch[a] / 4);
     sampler_free(p);
     for (int threads = 0; threads < 3; threads++) {
         struct sampler_options q = o;
@@ -504,7 +523,8 @@ static void test_few_labeled(void **state)
         const struct batch *b = sampler_next(p);
         for (int start = 0; start + 3 <= 7; start += 3) {
             int seen = 0;
-            for (int i = 0; i < 3; i++) seen |= 1 << b->sample[start + i].case_index;
+            for (int i = 0; i < 3; i++)
+                seen |= 1 << b->sample[start + i].case_index;
             assert_int_equal(seen, 7);
         }
     }
@@ -546,9 +566,11 @@ static void test_single_stream(void **state)
     int seen[10] = {0};
     for (int t = 0; t < 2; t++) {
         const struct batch *b = sampler_next(p);
-        for (int i = 0; i < 3; i++) assert_int_equal(seen[b->sample[i].case_index]++, 0);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(seen[b->sample[i].case_index]++, 0);
     }
-    for (int c = 4; c < 10; c++) assert_int_equal(seen[c], 1);
+    for (int c = 4; c < 10; c++)
+        assert_int_equal(seen[c], 1);
     sampler_free(p);
     o = plain_options(4, 0);
     p = new_sampler(&s, &o);
@@ -564,7 +586,8 @@ static void test_refusals(void **state)
     struct sampler_options good = plain_options(2, 2), bad[6];
     struct sampler *p = NULL;
     struct error e;
-    for (int i = 0; i < 6; i++) bad[i] = good;
+    for (int i = 0; i < 6; i++)
+        bad[i] = good;
     bad[0].n_labeled = bad[0].n_unlabeled = 0;
     bad[1].n_unlabeled = -1;
     bad[2].patch[1] = 0;
@@ -588,7 +611,8 @@ static void test_nothing_allocated_in_use(void **state)
     struct sampler *p = new_sampler(&s, &o);
     mem_fail_at(-1, 0);
     int64_t before = mem_count();
-    for (int t = 0; t < 30; t++) (void)sampler_next(p);
+    for (int t = 0; t < 30; t++)
+        (void)sampler_next(p);
     sampler_seek(p, 3);
     (void)sampler_next(p);
     assert_int_equal(mem_count() - before, 0);
@@ -608,7 +632,8 @@ static void test_every_allocation_may_fail(void **state)
         mem_fail_at(n, 0);
         result = sampler_new(&p, &s, &o, &e);
         mem_fail_at(-1, 0);
-        if (result < 0) assert_int_equal(e.code, ERR_MEMORY);
+        if (result < 0)
+            assert_int_equal(e.code, ERR_MEMORY);
     }
     assert_true(n > 15);
     sampler_free(p);
@@ -623,7 +648,8 @@ static void test_shutdown(void **state)
     struct sampler_options o = new_options(2, 2, 4);
     for (int i = 0; i < 50; i++) {
         struct sampler *p = new_sampler(&s, &o);
-        for (int t = 0; t < i % 3; t++) (void)sampler_next(p);
+        for (int t = 0; t < i % 3; t++)
+            (void)sampler_next(p);
         sampler_free(p);
     }
     sampler_free(NULL);

@@ -71,13 +71,20 @@ static void test_names_decide(void **state)
         const char *x, *y;
         int alike, different; /* found if the two look alike, and if not */
     } all[] = {
-        {"left kidney", "right kidney", 1, 1}, {"Kidney_Right", "kidney_left", 1, 1},
-        {"LeftLung", "RightLung", 1, 1},       {"lung.L", "lung.R", 1, 1},
-        {"l kidney", "r kidney", 1, 1},        {"RH", "LH", 1, 1},
-        {"1", "2", 1, 0},                      {"class 1", "class 12", 1, 0},
-        {"", "", 1, 0},                        {"left", "left", 1, 0},
-        {"spleen", "stomach", 0, 0},           {"left kidney", "right lung", 0, 0},
-        {"tl1", "tr1", 0, 0},                  {"left atrium", "right", 0, 0},
+        {"left kidney", "right kidney", 1, 1},
+        {"Kidney_Right", "kidney_left", 1, 1},
+        {"LeftLung", "RightLung", 1, 1},
+        {"lung.L", "lung.R", 1, 1},
+        {"l kidney", "r kidney", 1, 1},
+        {"RH", "LH", 1, 1},
+        {"1", "2", 1, 0},
+        {"class 1", "class 12", 1, 0},
+        {"", "", 1, 0},
+        {"left", "left", 1, 0},
+        {"spleen", "stomach", 0, 0},
+        {"left kidney", "right lung", 0, 0},
+        {"tl1", "tr1", 0, 0},
+        {"left atrium", "right", 0, 0},
         {"cell", "cerl", 0, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -4,8 +4,8 @@
  */
 #include <math.h>
 
-#include "test.h"
 #include "score/statistics.h"
+#include "test.h"
 
 enum { MOST = 100 };
 
@@ -127,9 +127,9 @@ static void correlations_are_scipys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wilcoxon_is_scipys),    cmocka_unit_test(ties_and_zeros),
-        cmocka_unit_test(nothing_to_say),        cmocka_unit_test(order_does_not_matter),
-        cmocka_unit_test(holm_raises),           cmocka_unit_test(correlations_are_scipys),
+        cmocka_unit_test(wilcoxon_is_scipys), cmocka_unit_test(ties_and_zeros),
+        cmocka_unit_test(nothing_to_say),     cmocka_unit_test(order_does_not_matter),
+        cmocka_unit_test(holm_raises),        cmocka_unit_test(correlations_are_scipys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

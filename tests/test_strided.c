@@ -26,8 +26,10 @@ static struct naive_map naive_new(int n, const int e[3], int c)
 
 static double *naive_at(const struct naive_map *m, int item, int z, int y, int x)
 {
-    return m->v + ((((size_t)item * (size_t)m->e[0] + (size_t)z) * (size_t)m->e[1] + (size_t)y) *
-                       (size_t)m->e[2] + (size_t)x) * (size_t)m->c;
+    return m->v +
+           ((((size_t)item * (size_t)m->e[0] + (size_t)z) * (size_t)m->e[1] + (size_t)y) * (size_t)m->e[2] +
+            (size_t)x) *
+               (size_t)m->c;
 }
 
 /* value of parameter NAME.TAIL, in our order: (taps, in, out) */
@@ -157,16 +159,15 @@ static void fill_both(struct tensor *t, struct naive_map *m, int number)
 
 static struct tensor patch_of(int c)
 {
-    struct tensor t = {.type = VALUE_F32, .n = ITEMS, .d = extent[0], .h = extent[1], .w = extent[2],
-                       .c = c};
+    struct tensor t = {.type = VALUE_F32, .n = ITEMS, .d = extent[0], .h = extent[1], .w = extent[2], .c = c};
     t.data = dev->ops->alloc(dev, (size_t)tensor_count(&t) * sizeof(float));
     return t;
 }
 
 static void scene_open(struct scene_of *s, const struct strided_spec *spec, int filters)
 {
-    struct net_definition def = {.define = declare, .channels = IMAGE_C, .classes = MAP_C,
-                                 .filters = filters};
+    struct net_definition def = {
+        .define = declare, .channels = IMAGE_C, .classes = MAP_C, .filters = filters};
     struct net_shape shape = {.n = ITEMS + 1, .d = extent[0], .h = extent[1], .w = extent[2]};
     struct error e;
     *s = (struct scene_of){.spec = spec, .filters = filters};
@@ -258,9 +259,13 @@ static void check_chain(const struct strided_spec *spec, int filters, enum net_m
 }
 
 /* Slices of a volume: kernels of 3x3 in two axes, plain ReLU, a row of numbers for each slice. */
-static const struct strided_spec slices = {
-    .name = {"a", "b", "c"}, .linear = "last", .width = {1, 2, 4, 8}, .kernel = {3, 3, 1},
-    .stride = {2, 2, 1}, .pad = {1, 1, 0}, .columns = 1};
+static const struct strided_spec slices = {.name = {"a", "b", "c"},
+                                           .linear = "last",
+                                           .width = {1, 2, 4, 8},
+                                           .kernel = {3, 3, 1},
+                                           .stride = {2, 2, 1},
+                                           .pad = {1, 1, 0},
+                                           .columns = 1};
 
 /* Mean squared difference by mean square. */
 static double apart(const float *x, const float *y, int64_t n)

@@ -246,17 +246,21 @@ static ssize_t t_write(int fd, const void *b, size_t n)
         return -1;
     return io_posix.write(fd, b, n > most_written ? most_written : n);
 }
-static int t_fsync(int fd) { return trapped() ? -1 : quick_fsync(fd); }
-static int t_rename(const char *a, const char *b) { return trapped() ? -1 : io_posix.rename(a, b); }
+static int t_fsync(int fd)
+{
+    return trapped() ? -1 : quick_fsync(fd);
+}
+static int t_rename(const char *a, const char *b)
+{
+    return trapped() ? -1 : io_posix.rename(a, b);
+}
 static int t_unlink(const char *p)
 {
     if (trap_errno == 0)
         trapped();
     return unlink(p);
 }
-static const struct io_ops traps = {t_open, read,     t_write,  t_fsync,
-                                    close,  t_rename, t_unlink, mkdir,
-                                    lstat};
+static const struct io_ops traps = {t_open, read, t_write, t_fsync, close, t_rename, t_unlink, mkdir, lstat};
 
 /* A child trains in "run" and dies at I/O call n. 1 if it died, 0 if it came to the end. */
 static int child_dies_at(int n, int resume)

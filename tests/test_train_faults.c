@@ -124,12 +124,12 @@ static int setup(void **state)
 /* A file on its way to its name. Up to its fsync the disk may hold anything of it; up to the fsync of the
  * folder the disk may hold the old name, the new one or neither. "old" keeps what the rename replaces. */
 static struct pending {
-    int fd, folder;          /* descriptors; -1 */
+    int fd, folder; /* descriptors; -1 */
     int active, synced, renamed, had_old;
     char temp[200], name[200];
     int calls, die_at;
-    int64_t durable;         /* steps done at the last checkpoint that must survive */
-} *disk;
+    int64_t durable; /* steps done at the last checkpoint that must survive */
+} * disk;
 
 static void maybe_die(void)
 {
@@ -181,8 +181,7 @@ static int p_rename(const char *from, const char *to)
     snprintf(disk->name, sizeof disk->name, "%s", to);
     return io_posix.rename(from, to);
 }
-static const struct io_ops power = {p_open, read, p_write, p_fsync, close, p_rename, unlink, mkdir,
-                                    lstat};
+static const struct io_ops power = {p_open, read, p_write, p_fsync, close, p_rename, unlink, mkdir, lstat};
 
 /* 1 if the power failed at call n, 0 if the run came to its end before. */
 static int power_fails_at(int n)
@@ -271,14 +270,16 @@ static void the_disk_lies(void **state)
     (void)state;
     struct error e;
     uint64_t want = reference();
-    static const struct { double keep, length; } lost[] = {{0, 0}, {0, 1}, {0.3, 0.9}};
+    static const struct {
+        double keep, length;
+    } lost[] = {{0, 0}, {0, 1}, {0.3, 0.9}};
     for (int i = 0; i < 3; i += STRIDE)
         for (int file = 0; file < 2; file++) {
             heard.stop_at = 7;
             fresh_folder("run");
             assert_refused(train("run", 0, 1, &e), e, ERR_STOPPED, "P11");
-            damage(file ? "run/checkpoint-a.safetensors" : "run/checkpoint-b.safetensors",
-                   lost[i].keep, lost[i].length);
+            damage(file ? "run/checkpoint-a.safetensors" : "run/checkpoint-b.safetensors", lost[i].keep,
+                   lost[i].length);
             heard.stop_at = -1;
             assert_ok(train("run", 1, 1, &e), e);
             assert_non_null(strstr(test_told, "[K01]"));
@@ -300,9 +301,8 @@ static int gone_rename(const char *from, const char *to)
     }
     return result;
 }
-static const struct io_ops gone = {quick_open, read,        write,  quick_fsync,
-                                   close,      gone_rename, unlink, mkdir,
-                                   lstat};
+static const struct io_ops gone = {quick_open,  read,   write, quick_fsync, close,
+                                   gone_rename, unlink, mkdir, lstat};
 
 static void a_folder_that_goes_away_ends_the_run(void **state)
 {
@@ -427,7 +427,7 @@ static void refused_threads_change_no_bit(void **state)
     struct error e;
     uint64_t want = reference();
     /* of 3 in the pool and, in every phase, 1 in the sampler */
-    for (int n = 0; n < 5; n += STRIDE > 1 ? 3 : 1) {
+    for (int n = 0; n<5; n += STRIDE> 1 ? 3 : 1) {
         threads_left = n;
         fresh_folder("run");
         struct device *dev = tiny_device(4, PRECISION_F32);
@@ -486,9 +486,7 @@ int main(void)
     };
     tiny_cases(&cases, 4, 3, 5);
     disk = mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int result = disk == MAP_FAILED
-                     ? 1
-                     : cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
+    int result = disk == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
     case_store_free(&cases);
     case_store_free(&held_out);
     return result;

@@ -86,8 +86,8 @@ static void test_maps(void **state)
             int z = i / W / H, y = i / W % H, x = i % W;
             int noise = (int)(rng_block(5, 0, RNG_TEST, (uint64_t)i).v[0] % 4);
             /* nothing, all, a voxel, a bar, quarters, stripes, noise */
-            int at[7] = {0, 1, i == 100, y >= 1 && y < 6 && x >= 2 && x < 7, 2 * (z > 2) + (x > 4), x / 2 % 4,
-                         noise};
+            int at[7] = {0,         1,    i == 100, y >= 1 && y < 6 && x >= 2 && x < 7, 2 * (z > 2) + (x > 4),
+                         x / 2 % 4, noise};
             label[i] = (uint8_t)at[kind];
         }
         check_maps(label, 2);
@@ -451,8 +451,12 @@ static void test_open_output(void **state)
 /* What is frozen gets no gradient; the rest gets what it would have got. */
 static void test_frozen_encoder(void **state)
 {
-    struct net_definition all = {.define = chaitanya_define, .channels = 1, .classes = 2, .filters = 2,
-                                 .dropout = NET_DROPOUT_NONE}, local = all;
+    struct net_definition all = {.define = chaitanya_define,
+                                 .channels = 1,
+                                 .classes = 2,
+                                 .filters = 2,
+                                 .dropout = NET_DROPOUT_NONE},
+                          local = all;
     struct net_shape shape = {.n = 2, .d = 16, .h = 16, .w = 32, .use = NET_TRAINING};
     struct net_pass pass = {.mode = NET_TRAIN, .seed = 1};
     struct tensor image = {.type = VALUE_F32, .n = 2, .d = 16, .h = 16, .w = 32, .c = 1};
@@ -506,9 +510,10 @@ static void test_frozen_encoder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_maps), cmocka_unit_test(test_cube),        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_tanh), cmocka_unit_test(test_open_output), cmocka_unit_test(test_maps_back),
-        cmocka_unit_test(test_pairs), cmocka_unit_test(test_relations),
+        cmocka_unit_test(test_maps),           cmocka_unit_test(test_cube),
+        cmocka_unit_test(test_losses),         cmocka_unit_test(test_tanh),
+        cmocka_unit_test(test_open_output),    cmocka_unit_test(test_maps_back),
+        cmocka_unit_test(test_pairs),          cmocka_unit_test(test_relations),
         cmocka_unit_test(test_frozen_encoder),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);

@@ -22,9 +22,9 @@
 /* ---- faults of the method -------------------------------------------------------------------- */
 
 static struct {
-    int64_t from, until;   /* steps [from, until) of the first phase go wrong ... */
-    int64_t cured;         /* ... until the training was rolled back so many times */
-    int kind;              /* enum below */
+    int64_t from, until; /* steps [from, until) of the first phase go wrong ... */
+    int64_t cured;       /* ... until the training was rolled back so many times */
+    int kind;            /* enum below */
 } fault;
 enum { FAULT_LOSS, FAULT_GRADIENT, FAULT_EXPLODE, FAULT_WEIGHTS, FAULT_BLANK };
 static double loss_weight = 1.0; /* of the first phase's loss */
@@ -33,8 +33,8 @@ static double loss_weight = 1.0; /* of the first phase's loss */
 
 struct tiny {
     struct loss_scratch *scratch;
-    double sums[4];        /* state "sums"; the last two count applied steps, before and after the guard */
-    int64_t walked;        /* state "walked" */
+    double sums[4]; /* state "sums"; the last two count applied steps, before and after the guard */
+    int64_t walked; /* state "walked" */
 };
 
 static void tiny_done(struct trainer *t)
@@ -46,8 +46,10 @@ static void tiny_done(struct trainer *t)
 
 static struct net_definition tiny_definition(const struct trainer *t)
 {
-    struct net_definition d = {.define = vnet_define, .channels = t->store->channels,
-                               .classes = t->store->n_classes, .filters = (int)t->set->filters};
+    struct net_definition d = {.define = vnet_define,
+                               .channels = t->store->channels,
+                               .classes = t->store->n_classes,
+                               .filters = (int)t->set->filters};
     return d;
 }
 
@@ -92,8 +94,8 @@ static int second_begin(struct trainer *t, struct error *e)
 
 static struct net_pass tiny_pass(const struct trainer *t, enum net_mode mode, uint32_t number)
 {
-    struct net_pass p = {.mode = mode, .seed = (uint64_t)t->set->seed, .step = t->draw,
-                         .stream = RNG_DROPOUT + number};
+    struct net_pass p = {
+        .mode = mode, .seed = (uint64_t)t->set->seed, .step = t->draw, .stream = RNG_DROPOUT + number};
     return p;
 }
 
@@ -177,8 +179,7 @@ static void second_gradients(struct trainer *t)
     struct tiny *s = t->method_state;
     struct model *m = trainer_find(t, "newcomer");
     learn(t, "newcomer");
-    m->params->grad[0] +=
-        (float)(1e-3 * s->sums[1]); /* so that a lost state shows in the weights */
+    m->params->grad[0] += (float)(1e-3 * s->sums[1]); /* so that a lost state shows in the weights */
 }
 
 static int first_end(struct trainer *t, struct error *e)
@@ -193,14 +194,27 @@ static const struct method method_tiny = {
     .paper = "none",
     .state_bytes = sizeof(struct tiny),
     .done = tiny_done,
-    .phases = {
-        {.name = "first", .share = 1.0, .batch = {.labeled_only = 1}, .begin = first_begin,
-         .turns = {{first_gradients, "student"}}, .after = first_after, .end = first_end},
-        {.name = "walk", .share = 0.25, .stage = 2, .batch = {.labeled_only = 1, .plain = 1},
-         .begin = walk_begin, .turns = {{walk_gradients, NULL}}},
-        {.name = "second", .share = 0.5, .stage = 2, .begin = second_begin,
-         .turns = {{second_gradients, "newcomer"}}},
-    },
+    .phases =
+        {
+            {.name = "first",
+             .share = 1.0,
+             .batch = {.labeled_only = 1},
+             .begin = first_begin,
+             .turns = {{first_gradients, "student"}},
+             .after = first_after,
+             .end = first_end},
+            {.name = "walk",
+             .share = 0.25,
+             .stage = 2,
+             .batch = {.labeled_only = 1, .plain = 1},
+             .begin = walk_begin,
+             .turns = {{walk_gradients, NULL}}},
+            {.name = "second",
+             .share = 0.5,
+             .stage = 2,
+             .begin = second_begin,
+             .turns = {{second_gradients, "newcomer"}}},
+        },
 };
 const struct method *const methods[] = {&method_tiny, NULL};
 
@@ -247,7 +261,9 @@ static struct settings tiny_settings(void)
                          .momentum = 0.9,
                          .weight_decay = 1e-4,
                          .ema_decay = 0.9,
-                         .stage2_share = 1, .stages = 2, .paste_warmup = 0.25};
+                         .stage2_share = 1,
+                         .stages = 2,
+                         .paste_warmup = 0.25};
     return s;
 }
 
@@ -263,14 +279,14 @@ static struct device *tiny_device(int threads, enum precision precision)
 /* ---- listening ------------------------------------------------------------------------------- */
 
 static struct {
-    int64_t stop_at;      /* done steps at which a stop is asked for; -1: never */
-    int64_t done;         /* steps the listener has heard of, as counted by the run */
+    int64_t stop_at; /* done steps at which a stop is asked for; -1: never */
+    int64_t done;    /* steps the listener has heard of, as counted by the run */
     int steps, resumed, validated, undefined;
     int64_t resumed_at;
     double dice;
     double last_loss, gradient, rate;
-    double *loss;         /* by done step, if not NULL */
-    int64_t most_allocs;  /* allocations between two steps of one phase */
+    double *loss;        /* by done step, if not NULL */
+    int64_t most_allocs; /* allocations between two steps of one phase */
 } heard;
 
 static void on_resumed(void *arg, int phase, int64_t step)
@@ -327,8 +343,7 @@ static struct train_options tiny_options(const struct settings *s, const struct 
         .checkpoint_every = 3,
         .data_hash = 99,
         .version = "1",
-        .listen = {
-            .resumed = on_resumed, .step = on_step, .validated = on_validated, .stop = on_stop}};
+        .listen = {.resumed = on_resumed, .step = on_step, .validated = on_validated, .stop = on_stop}};
     return o;
 }
 
@@ -340,10 +355,12 @@ static inline int quick_fsync(int fd)
     (void)fd;
     return 0;
 }
-static inline int quick_open(const char *p, int f, mode_t m) { return io_posix.open(p, f, m); }
-static const struct io_ops quick = {quick_open, read,   write,  quick_fsync,
-                                    close,      rename, unlink, mkdir,
-                                    lstat};
+static inline int quick_open(const char *p, int f, mode_t m)
+{
+    return io_posix.open(p, f, m);
+}
+static const struct io_ops quick = {quick_open, read,   write, quick_fsync, close,
+                                    rename,     unlink, mkdir, lstat};
 
 static inline void fresh_folder(const char *run)
 {

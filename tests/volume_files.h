@@ -68,8 +68,8 @@ static inline void read_refused(const char *id, const char *header, const void *
 }
 
 /* It must be read with exactly one warning of that id, and be refused when strict. */
-static inline void read_doubted(struct volume *v, const char *id, const char *header,
-                                const void *bytes, size_t n)
+static inline void read_doubted(struct volume *v, const char *id, const char *header, const void *bytes,
+                                size_t n)
 {
     struct error e;
     struct listener l = {.report = {.line = listen_line}};
@@ -86,8 +86,7 @@ static inline void read_doubted(struct volume *v, const char *id, const char *he
 }
 
 /* compress2-like: window 31 gives gzip, 15 zlib. Returns the length. */
-static inline size_t deflate_bytes(unsigned char *out, size_t cap, const void *in, size_t n,
-                                   int window)
+static inline size_t deflate_bytes(unsigned char *out, size_t cap, const void *in, size_t n, int window)
 {
     z_stream z = {0};
     assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -106,7 +105,7 @@ static inline void check_affine(const struct geometry *g, const double expected[
     for (int i = 0; i < 12; i++)
         if (!(fabs(g->affine[i / 4][i % 4] - expected[i]) <= 1e-12))
             test_fail("affine[%d][%d]=%.17g, expected %.17g", i / 4, i % 4, g->affine[i / 4][i % 4],
-                     expected[i]);
+                      expected[i]);
 }
 
 /* Voxels, dims, dtype and geometry to the bit. */
@@ -151,8 +150,7 @@ static inline void check_row(const char *folder, char *row)
     for (int a = 0; a < 3; a++)
         check_near(field[0], "spacing", v.geometry.spacing_mm[a], strtod(field[2], &field[2]));
     for (int i = 0; i < 12; i++)
-        check_near(field[0], "affine", v.geometry.affine[i / 4][i % 4],
-                   strtod(field[3], &field[3]));
+        check_near(field[0], "affine", v.geometry.affine[i / 4][i % 4], strtod(field[3], &field[3]));
     volume_measure(&s, &v);
     const double got[3] = {s.min, s.max, s.mean};
     for (int i = 0; i < 3; i++)

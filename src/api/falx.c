@@ -75,7 +75,9 @@ int falx_open(struct falx_run **out, const char *folder, const struct falx_optio
     o = o ? o : &none;
     struct run_request wanted = {
         .device = {.name = o->device ? o->device : "auto", .threads = o->threads},
-        .model = o->model ? o->model : "final", .tta = choice(o->mirror), .largest = choice(o->largest),
+        .model = o->model ? o->model : "final",
+        .tta = choice(o->mirror),
+        .largest = choice(o->largest),
         .adapt = choice(o->adapt),
         .how = {.weight = WINDOW_GAUSSIAN, .uncertainty = o->uncertainty, .seed = 1337, .probabilities = 1}};
     float_mode_begin(&callers);
@@ -106,8 +108,10 @@ void falx_info(struct falx_info *out, const struct falx_run *run)
 {
     static const struct run_facts none;
     const struct run_facts *f = run ? &run->open.facts : &none;
-    *out = (struct falx_info){.channels = f->channels, .classes = f->classes,
-                              .patch = {f->patch[0], f->patch[1], f->patch[2]}, .method = f->method};
+    *out = (struct falx_info){.channels = f->channels,
+                              .classes = f->classes,
+                              .patch = {f->patch[0], f->patch[1], f->patch[2]},
+                              .method = f->method};
 }
 
 const char *falx_class_name(const struct falx_run *run, int i)

@@ -31,15 +31,15 @@ struct falx_error {
 
 enum { FALX_MOST_THREADS = 1024 };
 struct falx_options {
-    int threads;            /* 0: one per core; at most FALX_MOST_THREADS */
-    const char *device;     /* "auto" (NULL), "cpu", "cuda", "cuda:N" */
-    const char *precision;  /* "auto" (NULL), "f32", "bf16", "tf32" */
-    const char *model;      /* "final" (NULL), "best", "stage1" */
-    int uncertainty;        /* 1: std and entropy can be asked for */
+    int threads;           /* 0: one per core; at most FALX_MOST_THREADS */
+    const char *device;    /* "auto" (NULL), "cpu", "cuda", "cuda:N" */
+    const char *precision; /* "auto" (NULL), "f32", "bf16", "tf32" */
+    const char *model;     /* "final" (NULL), "best", "stage1" */
+    int uncertainty;       /* 1: std and entropy can be asked for */
     /* 0: as the run was trained to, as `falx predict` does; 1: yes; -1: no */
-    int mirror;             /* mean over the mirror images that training saw */
-    int largest;            /* only the largest component of every class */
-    int adapt;              /* batch norm goes half by the scan's own statistics */
+    int mirror;  /* mean over the mirror images that training saw */
+    int largest; /* only the largest component of every class */
+    int adapt;   /* batch norm goes half by the scan's own statistics */
 };
 
 struct falx_run;
@@ -50,7 +50,7 @@ FALX_API void falx_close(struct falx_run *run); /* NULL is fine */
 struct falx_info {
     int channels, classes; /* of the image; with background */
     int patch[3];
-    const char *method;    /* lives as long as the run */
+    const char *method; /* lives as long as the run */
 };
 FALX_API void falx_info(struct falx_info *out, const struct falx_run *run); /* NULL: zeros and "" */
 /* Name of class i, or NULL if the data set had none. */
@@ -62,16 +62,16 @@ struct falx_image {
     const float *voxels;
     int64_t dims[3];
     int channels;
-    double affine[3][4];   /* voxel indices to RAS millimetres, as in NIfTI */
+    double affine[3][4]; /* voxel indices to RAS millimetres, as in NIfTI */
 };
 
 /* What to fill, each dims[0] * dims[1] * dims[2] numbers in the order of the image; NULL: not wanted. */
 struct falx_maps {
-    uint8_t *mask;         /* class of each voxel */
-    float *foreground;     /* 1 - probability of background */
-    float *std;            /* of the foreground probability over samples; runs of method aua only */
-    float *entropy;        /* 0 sure .. 1 */
-    double ambiguity;      /* out: one number for the case; 0 unless uncertainty */
+    uint8_t *mask;     /* class of each voxel */
+    float *foreground; /* 1 - probability of background */
+    float *std;        /* of the foreground probability over samples; runs of method aua only */
+    float *entropy;    /* 0 sure .. 1 */
+    double ambiguity;  /* out: one number for the case; 0 unless uncertainty */
 };
 FALX_API int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx_image *image,
                           struct falx_error *e);
@@ -82,7 +82,7 @@ FALX_API int falx_predict_file(struct falx_run *run, const char *in, const char 
 /* A number of training over the steps: "loss", "supervised", ...; "validation" is the mean Dice. */
 struct falx_curve {
     int n;
-    int *phase;            /* 0-based */
+    int *phase; /* 0-based */
     int64_t *step;
     double *value;
 };

@@ -74,8 +74,8 @@ struct report {
 };
 
 /* Text is "path: message [id]"; path and id may be NULL. One thread at a time. */
-void report_line(struct report *r, enum report_kind kind, const char *path, const char *id,
-                 const char *fmt, ...) PRINTF(5, 6);
+void report_line(struct report *r, enum report_kind kind, const char *path, const char *id, const char *fmt,
+                 ...) PRINTF(5, 6);
 
 /* Keeps lines until it is known whether they matter: of a file that is refused only the refusal is
  * told. Up to 8; more are dropped. */
@@ -121,7 +121,7 @@ int64_t mem_count(void); /* allocations since the last mem_fail_at */
 
 /* Copies `in` to out[cap], with control and non-UTF-8 bytes as \xNN; cut if too long. Returns out. */
 char *text_escape(char *out, size_t cap, const char *in);
-int text_ends_with(const char *text, const char *tail);       /* 1 or 0 */
+int text_ends_with(const char *text, const char *tail);        /* 1 or 0 */
 int text_ends_with_nocase(const char *text, const char *tail); /* ASCII letters only */
 int text_starts_with(const char *text, const char *head);
 /* Word `number` of "a|b|c" to out[cap], or the number if there are fewer. Returns out. */

@@ -214,8 +214,7 @@ static int spawn_limited(struct child *c, char *const argv[], const char *home,
     while (argv[n])
         n++;
     args = mem_alloc(e, n + 3, sizeof *args);
-    if (!args || child_find_helper(&limiter, "falx-limit", e) < 0 ||
-        make_environment(env, home, e) < 0)
+    if (!args || child_find_helper(&limiter, "falx-limit", e) < 0 || make_environment(env, home, e) < 0)
         goto out;
     args[0] = limiter;
     args[1] = word;
@@ -241,8 +240,8 @@ out:
     return rc;
 }
 
-int child_start(struct child **out, char *const argv[], const char *home,
-                const struct child_limits *limits, struct error *e)
+int child_start(struct child **out, char *const argv[], const char *home, const struct child_limits *limits,
+                struct error *e)
 {
     struct child *c = mem_alloc(e, 1, sizeof *c);
     if (!c)

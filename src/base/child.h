@@ -30,13 +30,7 @@ struct child_limits {
 unsigned child_seconds(uint64_t bytes, uint64_t rate);
 
 /* How it ended. */
-enum child_fate {
-    CHILD_EXITED,
-    CHILD_SIGNALLED,
-    CHILD_OUT_OF_CPU,
-    CHILD_OUT_OF_TIME,
-    CHILD_TOO_LOUD
-};
+enum child_fate { CHILD_EXITED, CHILD_SIGNALLED, CHILD_OUT_OF_CPU, CHILD_OUT_OF_TIME, CHILD_TOO_LOUD };
 struct child_end {
     enum child_fate fate;
     int code; /* exit status of CHILD_EXITED, signal number of CHILD_SIGNALLED */
@@ -47,8 +41,8 @@ struct child;
 
 /* Starts argv[0] (NULL-terminated argv; a name without '/' is looked up in PATH). `home` becomes
  * the program's HOME and TMPDIR; NULL = "/". */
-int child_start(struct child **out, char *const argv[], const char *home,
-                const struct child_limits *limits, struct error *e);
+int child_start(struct child **out, char *const argv[], const char *home, const struct child_limits *limits,
+                struct error *e);
 /* Moves the deadline to wall_ms after the start and sets the output cap. */
 void child_extend(struct child *c, unsigned wall_ms, uint64_t output_bytes);
 /* Up to n bytes of its stdout, waiting for them; fewer only if it closed stdout, ran out of time or

@@ -96,8 +96,8 @@ static void deliver(struct report *r, enum report_kind kind, const char *path, s
     r->line(r, kind, text);
 }
 
-void report_line(struct report *r, enum report_kind kind, const char *path, const char *id,
-                 const char *fmt, ...)
+void report_line(struct report *r, enum report_kind kind, const char *path, const char *id, const char *fmt,
+                 ...)
 {
     if (!r)
         return;

@@ -7,7 +7,7 @@
 #include "base/io.h"
 
 enum {
-    GZIP_LEVEL = 2,        /* scans: 2 % larger than level 6, three times as fast (docs/results/files.md) */
+    GZIP_LEVEL = 2, /* scans: 2 % larger than level 6, three times as fast (docs/results/files.md) */
     OUT_BYTES = 1 << 16
 };
 
@@ -43,8 +43,7 @@ int io_append_gzip(struct io_file *f, const struct io_part *parts, int n_parts, 
         return fail(e, ERR_MEMORY, NULL, "out of memory for deflate");
     int result = 0;
     for (int i = 0; i < n_parts && result == 0; i++)
-        result = deflate_part(&z, parts[i].bytes, parts[i].n, i + 1 < n_parts ? Z_NO_FLUSH : Z_FINISH, f,
-                              e);
+        result = deflate_part(&z, parts[i].bytes, parts[i].n, i + 1 < n_parts ? Z_NO_FLUSH : Z_FINISH, f, e);
     deflateEnd(&z);
     return result;
 }

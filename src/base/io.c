@@ -31,7 +31,7 @@ static pthread_mutex_t temporaries_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct temporary {
     struct temporary *next;
     char path[];
-} *temporaries;
+} * temporaries;
 
 int io_temporary_add(const char *path, struct error *e)
 {
@@ -90,8 +90,7 @@ static char *temp_name(struct error *e, const char *path)
     char *folder = path_folder(e, path);
     char *temp = NULL;
     if (folder)
-        temp = mem_format(e, "%s/.falx-%ld-%u.tmp", folder, (long)getpid(),
-                          atomic_fetch_add(&counter, 1));
+        temp = mem_format(e, "%s/.falx-%ld-%u.tmp", folder, (long)getpid(), atomic_fetch_add(&counter, 1));
     mem_free(folder);
     return temp;
 }
@@ -209,8 +208,11 @@ int io_write_all(const char *path, mode_t mode, const void *bytes, size_t n, str
 
 static const char *kind_of(mode_t mode)
 {
-    return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket"
-         : S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "not a regular file";
+    return S_ISDIR(mode)                    ? "a folder"
+           : S_ISFIFO(mode)                 ? "a FIFO"
+           : S_ISSOCK(mode)                 ? "a socket"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                            : "not a regular file";
 }
 
 static int output_refused(const char *path, int force, struct error *e)
@@ -244,11 +246,12 @@ int io_open_regular(int *fd, uint64_t *bytes, const char *path, struct error *e)
     *fd = io->open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (*fd < 0) {
         int error = errno;
-        if (error == ENXIO || error == ELOOP || (error == ENOENT && faccessat(AT_FDCWD, path, F_OK,
-                                                                             AT_SYMLINK_NOFOLLOW) == 0))
+        if (error == ENXIO || error == ELOOP ||
+            (error == ENOENT && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0))
             return fail(e, ERR_DATA, "Z11", "not a regular file (%s)",
-                        error == ENXIO ? "socket or device" : error == ELOOP ? "link loop"
-                                                                             : "dangling link");
+                        error == ENXIO   ? "socket or device"
+                        : error == ELOOP ? "link loop"
+                                         : "dangling link");
         return fail_errno(e, error, "cannot open");
     }
     struct stat st = {.st_mode = 0};
@@ -344,8 +347,7 @@ static int entry_is_folder(int folder_fd, const struct dirent *d)
     return fstatat(folder_fd, d->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int listing_add(struct io_listing *l, int *room, const char *name, int is_folder,
-                       struct error *e)
+static int listing_add(struct io_listing *l, int *room, const char *name, int is_folder, struct error *e)
 {
     if (l->n == *room) {
         int more = *room ? 2 * *room : 64;

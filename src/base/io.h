@@ -77,7 +77,7 @@ int io_exists(const char *path);                        /* 1 if a file, folder o
 /* The same where a wrong "no" does harm: -1 if it cannot be told (no permission, an I/O error). */
 int io_find(const char *path, struct error *e);
 int io_is_folder(const char *path);
-int io_is_same(const char *a, const char *b);            /* 1 if both are there and one, links followed */
+int io_is_same(const char *a, const char *b); /* 1 if both are there and one, links followed */
 /* A private folder below $TMPDIR or /tmp, and its removal with everything inside. */
 int io_temp_folder(char **out, struct error *e);
 void io_remove_tree(const char *path);

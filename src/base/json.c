@@ -51,8 +51,8 @@ int js_parse(struct js **out, const char *text, size_t bytes, struct error *e)
     if (!root && !*why.text) /* jansson has no word for it */
         return fail(e, ERR_MEMORY, NULL, "no memory for %zu bytes of JSON", bytes);
     if (!root)
-        return fail(e, ERR_DATA, "C06", "no valid JSON, line %d column %d: %.120s", why.line,
-                    why.column, why.text);
+        return fail(e, ERR_DATA, "C06", "no valid JSON, line %d column %d: %.120s", why.line, why.column,
+                    why.text);
     *out = (struct js *)root;
     return 0;
 }

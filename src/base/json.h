@@ -28,12 +28,12 @@ const struct js *js_get(const struct js *object, const char *key);
 int js_is_object(const struct js *v);
 int js_is_array(const struct js *v);
 int js_is_bool(int *out, const struct js *v); /* 1 and the value; or 0, and *out stays as it is */
-int js_count(const struct js *v); /* entries of an array or object, else 0 */
+int js_count(const struct js *v);             /* entries of an array or object, else 0 */
 const struct js *js_at(const struct js *array, int i);
-const char *js_text(const struct js *v);            /* NULL if it is no string */
-int js_int(int64_t *out, const struct js *v);       /* -1 if it is no integer */
-int js_real(double *out, const struct js *v);       /* any number, else -1 */
-double js_number(const struct js *v);               /* any number, else NaN */
+const char *js_text(const struct js *v);      /* NULL if it is no string */
+int js_int(int64_t *out, const struct js *v); /* -1 if it is no integer */
+int js_real(double *out, const struct js *v); /* any number, else -1 */
+double js_number(const struct js *v);         /* any number, else NaN */
 /* Walks an object in file order: start with *place = NULL; 0 at the end. */
 int js_next(void **place, const char **key, const struct js **value, const struct js *object);
 

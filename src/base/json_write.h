@@ -19,8 +19,8 @@ struct js_out { /* start zeroed */
     struct error why;
 };
 
-void js_out_open(struct js_out *o, const char *key, char bracket); /* '{' or '[' */
-void js_out_close(struct js_out *o, char bracket);                 /* '}' or ']' */
+void js_out_open(struct js_out *o, const char *key, char bracket);      /* '{' or '[' */
+void js_out_close(struct js_out *o, char bracket);                      /* '}' or ']' */
 void js_out_text(struct js_out *o, const char *key, const char *value); /* NULL gives null */
 void js_out_bool(struct js_out *o, const char *key, int value);
 void js_out_int(struct js_out *o, const char *key, int64_t value);

@@ -20,15 +20,15 @@
 enum { LOOKS = 1000 }; /* before sleeping: some 50 microseconds */
 
 struct pool {
-    pthread_mutex_t lock;        /* for sleeping only */
+    pthread_mutex_t lock; /* for sleeping only */
     pthread_cond_t start, done;
-    int n_threads;               /* with the caller */
-    int n_started;               /* threads that really run */
-    int looks;                   /* LOOKS or 0 */
+    int n_threads; /* with the caller */
+    int n_started; /* threads that really run */
+    int looks;     /* LOOKS or 0 */
     atomic_int stop;
-    atomic_int asleep;           /* workers */
+    atomic_int asleep; /* workers */
     atomic_int caller_asleep;
-    atomic_uint_fast64_t job;    /* number of the current job */
+    atomic_uint_fast64_t job; /* number of the current job */
     atomic_int open, inside;
 
     /* the job: written while nobody is inside and it is not open */
@@ -165,8 +165,7 @@ int pool_new(struct pool **out, int n_threads, struct error *e)
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->done, NULL);
     /* A thread that cannot be started is done without: results are the same with fewer [P18]. */
-    while (p->n_started < n_threads - 1 &&
-           pthread_create(&p->thread[p->n_started], NULL, worker, p) == 0)
+    while (p->n_started < n_threads - 1 && pthread_create(&p->thread[p->n_started], NULL, worker, p) == 0)
         p->n_started++;
     p->n_threads = p->n_started + 1;
     *out = p;

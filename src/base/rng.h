@@ -11,19 +11,19 @@
 #include <stdint.h>
 
 enum rng_stream {
-    RNG_SPLIT = 1,  /* drawing of train/test splits */
-    RNG_SHUFFLE,    /* order of cases in an epoch */
-    RNG_AUGMENT,    /* spatial and intensity augmentation */
-    RNG_CROP,       /* random crop margins of the LA preparation */
-    RNG_PHANTOM,    /* shapes of synthetic scans */
-    RNG_NOISE,      /* voxel noise of synthetic scans */
-    RNG_FINGERPRINT,/* sampled voxels of an intensity fingerprint */
-    RNG_TEST,       /* tests */
-    RNG_INIT,       /* initial weights */
-    RNG_POINTS,     /* which boundary voxels take part in the contrast */
-    RNG_PASTE,      /* boxes of copy-paste */
-    RNG_BLEND,      /* shares of patches that are interpolated */
-    RNG_FOCUS,      /* patches that are cut around a class */
+    RNG_SPLIT = 1,        /* drawing of train/test splits */
+    RNG_SHUFFLE,          /* order of cases in an epoch */
+    RNG_AUGMENT,          /* spatial and intensity augmentation */
+    RNG_CROP,             /* random crop margins of the LA preparation */
+    RNG_PHANTOM,          /* shapes of synthetic scans */
+    RNG_NOISE,            /* voxel noise of synthetic scans */
+    RNG_FINGERPRINT,      /* sampled voxels of an intensity fingerprint */
+    RNG_TEST,             /* tests */
+    RNG_INIT,             /* initial weights */
+    RNG_POINTS,           /* which boundary voxels take part in the contrast */
+    RNG_PASTE,            /* boxes of copy-paste */
+    RNG_BLEND,            /* shares of patches that are interpolated */
+    RNG_FOCUS,            /* patches that are cut around a class */
     RNG_INPUT_NOISE = 32, /* noise on inputs, + number of the network or pass (up to 16) */
     RNG_DROPOUT = 48,     /* dropped channels, + number of the network or pass */
     RNG_SAMPLE = 64       /* logit samples, + 2 * number of the network: epsilon, then eta */

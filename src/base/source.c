@@ -17,28 +17,28 @@
 
 enum {
     RAW_BUFFER = 1 << 16,
-    HEAD_MAX = 4096,             /* most that can be peeked */
-    GZIP_HEADER_MAX = 1 << 16,   /* names and comments inside a gzip header; real ones are < 300 bytes */
-    EMPTY_MEMBERS_MAX = 10000    /* in a row; bgzip ends with one, concatenation may add a few */
+    HEAD_MAX = 4096,           /* most that can be peeked */
+    GZIP_HEADER_MAX = 1 << 16, /* names and comments inside a gzip header; real ones are < 300 bytes */
+    EMPTY_MEMBERS_MAX = 10000  /* in a row; bgzip ends with one, concatenation may add a few */
 };
 #define DEFLATE_MOST 1032 /* decoded bytes per compressed byte: 258 bytes from 2 bits */
 
 struct source {
     char *path;
-    int fd;                      /* -1 for memory */
+    int fd; /* -1 for memory */
     const unsigned char *memory;
-    uint64_t raw_bytes;          /* length of the file or memory */
-    uint64_t raw_at;             /* raw bytes taken into `in` so far */
+    uint64_t raw_bytes; /* length of the file or memory */
+    uint64_t raw_at;    /* raw bytes taken into `in` so far */
     unsigned char *in;
-    size_t in_room;              /* RAW_BUFFER, less for small files */
-    size_t in_at, in_n;          /* unused raw bytes are in[in_at .. in_n) */
-    uint64_t offset;             /* decoded bytes handed out */
+    size_t in_room;     /* RAW_BUFFER, less for small files */
+    size_t in_at, in_n; /* unused raw bytes are in[in_at .. in_n) */
+    uint64_t offset;    /* decoded bytes handed out */
     enum source_coding coding;
     z_stream z;
-    gz_header member;            /* .done tells when a gzip header has been passed */
+    gz_header member; /* .done tells when a gzip header has been passed */
     int z_live, ended, garbage, empty_members;
     uint64_t member_out, member_in;
-    unsigned char *head;         /* decoded bytes peeked from a compressed stream */
+    unsigned char *head; /* decoded bytes peeked from a compressed stream */
     size_t head_at, head_n;
 };
 
@@ -104,8 +104,7 @@ static int coding_start(struct source *s, enum source_coding coding, struct erro
 static int inflate_refused(struct source *s, struct error *e)
 {
     const char *why = s->z.msg ? s->z.msg : "invalid data";
-    const char *id = strstr(why, "flags") || strstr(why, "method") || strstr(why, "header") ? "Z08"
-                                                                                           : "Z04";
+    const char *id = strstr(why, "flags") || strstr(why, "method") || strstr(why, "header") ? "Z08" : "Z04";
     return fail(e, ERR_DATA, id, "damaged compressed stream: %s after %llu decoded bytes", why,
                 (unsigned long long)s->offset);
 }
@@ -183,7 +182,10 @@ static const char *other_compressor(const unsigned char *p, size_t n)
 {
     if (n >= 3 && memcmp(p, "BZh", 3) == 0)
         return "bzip2";
-    if (n >= 6 && memcmp(p, "\xFD" "7zXZ", 6) == 0)
+    if (n >= 6 && memcmp(p,
+                         "\xFD"
+                         "7zXZ",
+                         6) == 0)
         return "xz";
     if (n >= 4 && memcmp(p, "\x28\xB5\x2F\xFD", 4) == 0)
         return "zstd";
@@ -200,8 +202,7 @@ static int detect_coding(struct source *s, struct error *e)
     size_t n = s->in_n - s->in_at;
     const char *other = other_compressor(p, n);
     if (other)
-        return fail(e, ERR_DATA, "Z09", "%s compression is not supported, expected plain or gzip",
-                    other);
+        return fail(e, ERR_DATA, "Z09", "%s compression is not supported, expected plain or gzip", other);
     if (n >= 2 && p[0] == 0x1F && p[1] == 0x8B)
         return coding_start(s, SOURCE_GZIP, e);
     return 0;
@@ -411,9 +412,8 @@ int source_read(struct source *s, void *out, size_t n, struct error *e)
     if (got < 0)
         return -1;
     if ((size_t)got < n)
-        return fail(e, ERR_DATA, s->coding == SOURCE_PLAIN ? "N11" : "Z03",
-                    "ends after %llu of %llu bytes", (unsigned long long)s->offset,
-                    (unsigned long long)(s->offset - (uint64_t)got + n));
+        return fail(e, ERR_DATA, s->coding == SOURCE_PLAIN ? "N11" : "Z03", "ends after %llu of %llu bytes",
+                    (unsigned long long)s->offset, (unsigned long long)(s->offset - (uint64_t)got + n));
     return 0;
 }
 

@@ -16,8 +16,10 @@ static size_t shown_length(const unsigned char *s)
 {
     if (s[0] < 0x80)
         return s[0] >= 0x20 && s[0] != 0x7F;
-    size_t n = s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
-             : s[0] >= 0xF0 && s[0] < 0xF5 ? 4 : 0;
+    size_t n = s[0] >= 0xC2 && s[0] < 0xE0   ? 2
+               : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
+               : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
+                                             : 0;
     if (n == 0)
         return 0;
     uint32_t code = s[0] & (0xFFu >> (n + 1));
@@ -28,8 +30,8 @@ static size_t shown_length(const unsigned char *s)
     }
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     int odd = code < least[n] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) || code < 0xA0 ||
-              (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) ||
-              code == 0x2028 || code == 0x2029 || code == 0x200E || code == 0x200F;
+              (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0x2028 ||
+              code == 0x2029 || code == 0x200E || code == 0x200F;
     return odd ? 0 : n;
 }
 

@@ -20,13 +20,20 @@ struct layer {
 };
 
 static const struct layer layers[] = {
-    {"1to16", CONV_3, 1, 1, 16},         {"16to16", CONV_3, 1, 16, 16},
-    {"16down32", CONV_DOWN, 1, 16, 32},  {"32to32", CONV_3, 2, 32, 32},
-    {"32down64", CONV_DOWN, 2, 32, 64},  {"64to64", CONV_3, 4, 64, 64},
-    {"64down128", CONV_DOWN, 4, 64, 128},{"128to128", CONV_3, 8, 128, 128},
-    {"128down256", CONV_DOWN, 8, 128, 256}, {"256to256", CONV_3, 16, 256, 256},
-    {"256up128", CONV_UP, 16, 256, 128}, {"128up64", CONV_UP, 8, 128, 64},
-    {"64up32", CONV_UP, 4, 64, 32},      {"32up16", CONV_UP, 2, 32, 16},
+    {"1to16", CONV_3, 1, 1, 16},
+    {"16to16", CONV_3, 1, 16, 16},
+    {"16down32", CONV_DOWN, 1, 16, 32},
+    {"32to32", CONV_3, 2, 32, 32},
+    {"32down64", CONV_DOWN, 2, 32, 64},
+    {"64to64", CONV_3, 4, 64, 64},
+    {"64down128", CONV_DOWN, 4, 64, 128},
+    {"128to128", CONV_3, 8, 128, 128},
+    {"128down256", CONV_DOWN, 8, 128, 256},
+    {"256to256", CONV_3, 16, 256, 256},
+    {"256up128", CONV_UP, 16, 256, 128},
+    {"128up64", CONV_UP, 8, 128, 64},
+    {"64up32", CONV_UP, 4, 64, 32},
+    {"32up16", CONV_UP, 2, 32, 16},
     {"16to2", CONV_1, 1, 16, 2},
 };
 
@@ -61,8 +68,8 @@ static void *noise(struct device *dev, enum value_type type, int64_t count, floa
 
 static void layer_close(struct layer_bench *b)
 {
-    void *memory[] = {b->x.data, b->y.data, b->dx.data, b->dy.data, b->weight, b->dweight, b->bias,
-                      b->dbias, b->scale, b->shift, b->moments};
+    void *memory[] = {b->x.data, b->y.data, b->dx.data, b->dy.data, b->weight, b->dweight,
+                      b->bias,   b->dbias,  b->scale,   b->shift,   b->moments};
     if (!b->dev)
         return;
     b->dev->ops->conv_free(b->conv);
@@ -77,9 +84,16 @@ static int layer_open(struct layer_bench *b, struct device *dev, const struct la
     int in = patch / l->coarser;
     int out = l->kind == CONV_DOWN ? in / 2 : l->kind == CONV_UP ? in * 2 : in;
     int taps = l->kind == CONV_3 ? 27 : l->kind == CONV_1 ? 1 : 8, first = l->c_in == 1;
-    struct conv_shape s = {.kind = l->kind, .n = 2, .d = in, .h = in, .w = in, .c_in = l->c_in,
-                           .c_out = l->c_out, .in = first ? VALUE_F32 : type,
-                           .out = l->kind == CONV_1 ? VALUE_F32 : type, .training = 1,
+    struct conv_shape s = {.kind = l->kind,
+                           .n = 2,
+                           .d = in,
+                           .h = in,
+                           .w = in,
+                           .c_in = l->c_in,
+                           .c_out = l->c_out,
+                           .in = first ? VALUE_F32 : type,
+                           .out = l->kind == CONV_1 ? VALUE_F32 : type,
+                           .training = 1,
                            .input_grad = !first};
     int64_t coarse = l->kind == CONV_DOWN ? out : in, weights = (int64_t)taps * l->c_in * l->c_out;
     memset(b, 0, sizeof *b);
@@ -203,8 +217,8 @@ static int bench_peak(const struct bench_teller *t, struct device *dev, struct e
 
 int bench_layers(const struct bench_teller *t, enum precision precision, struct error *e)
 {
-    struct device_options o = {.name = t->config->device, .precision = precision,
-                               .threads = (int)t->config->threads};
+    struct device_options o = {
+        .name = t->config->device, .precision = precision, .threads = (int)t->config->threads};
     struct device *dev = NULL;
     int result = device_open(&dev, &o, e);
     if (result == 0)

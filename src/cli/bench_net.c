@@ -68,8 +68,7 @@ static int make_batch(struct net_bench *b, int n, const int dims[3], struct erro
         image[i] = rng_between(&r, -1.7f, 1.7f);
         label[i] = x * x + y * y + z * z < w * w / 9;
     }
-    b->image = (struct tensor){.type = VALUE_F32, .n = n, .d = dims[0], .h = dims[1], .w = dims[2],
-                              .c = 1};
+    b->image = (struct tensor){.type = VALUE_F32, .n = n, .d = dims[0], .h = dims[1], .w = dims[2], .c = 1};
     b->label = b->image;
     b->label.type = VALUE_U8;
     b->image.data = b->dev->ops->alloc(b->dev, (size_t)voxels * sizeof *image);
@@ -168,8 +167,7 @@ int bench_on_gpu(const struct config *c)
 /* Whether the device asked for multiplies so fast enough to be timed. */
 static int has_precision(const struct config *c, int precision)
 {
-    return precision == PRECISION_F32 || bench_on_gpu(c) ||
-           (precision == PRECISION_BF16 && cpu_has_bf16());
+    return precision == PRECISION_F32 || bench_on_gpu(c) || (precision == PRECISION_BF16 && cpu_has_bf16());
 }
 
 int bench_networks(const struct bench_teller *t, struct error *e)

@@ -64,7 +64,7 @@ static int ball_cases(struct case_store *store, const int patch[3], struct error
 }
 
 static const struct kind {
-    const char *suffix;     /* of the method's name */
+    const char *suffix; /* of the method's name */
     int tf32, stages;
 } kinds[] = {{"", 0, 1}, {".stage2", 0, 2}, {".tf32", 1, 1}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
@@ -79,8 +79,7 @@ static int bench_step(const struct bench_teller *t, const char *method, const st
     struct device *dev = NULL;
     char *folder = NULL, kind[32], name[48], memory[64];
     enum precision precision = how->tf32 ? PRECISION_TF32 : (enum precision)c.precision;
-    struct device_options o = {.name = c.device, .precision = precision,
-                               .threads = (int)c.threads};
+    struct device_options o = {.name = c.device, .precision = precision, .threads = (int)c.threads};
     int result = -1;
     snprintf(kind, sizeof kind, "%s%s", method, how->suffix);
     if (!bench_patch_wanted(name, &c, "step", kind, patch))
@@ -94,8 +93,12 @@ static int bench_step(const struct bench_teller *t, const char *method, const st
     c.set.stages = how->stages;
     for (int a = 0; a < 3; a++)
         c.set.patch[a] = patch->dims[a];
-    struct train_options to = {.run = folder, .settings = &c.set, .store = &store, .dev = dev,
-                               .checkpoint_seconds = 1e9, .sampler_threads = train_sampler_threads(dev),
+    struct train_options to = {.run = folder,
+                               .settings = &c.set,
+                               .store = &store,
+                               .dev = dev,
+                               .checkpoint_seconds = 1e9,
+                               .sampler_threads = train_sampler_threads(dev),
                                .listen = {.arg = &k, .step = step_done}};
     if (train_run(&r, &to, e) < 0)
         goto out;
@@ -131,8 +134,8 @@ static int has_stage(const struct method *m, int stage)
     return has;
 }
 
-static int bench_kinds(const struct bench_teller *t, const struct method *m,
-                       const struct bench_patch *patch, struct error *e)
+static int bench_kinds(const struct bench_teller *t, const struct method *m, const struct bench_patch *patch,
+                       struct error *e)
 {
     for (int i = 0; i < N_KINDS; i++)
         if (has_stage(m, kinds[i].stages) && (!kinds[i].tf32 || bench_on_gpu(t->config)) &&

@@ -21,15 +21,15 @@
 struct cell_run {
     const struct plan *plan;
     const struct plan_cell *cell;
-    struct config predict;     /* of `falx predict` for this run; all of it is borrowed */
+    struct config predict; /* of `falx predict` for this run; all of it is borrowed */
     struct case_score *cases;
     int n_cases;
-    double *ambiguity;         /* (n_cases); NULL: this method has none */
+    double *ambiguity; /* (n_cases); NULL: this method has none */
     double seconds_case;
     struct metric_options options;
     char precision[8], processor[96];
     double parameters;
-    struct js_out o;           /* result.json in the making */
+    struct js_out o; /* result.json in the making */
 };
 
 static void run_done(struct cell_run *r)
@@ -93,8 +93,8 @@ static int open_cell(struct open_run *p, const struct cell_run *r, int uncertain
     return recipe_named(&p->facts.recipe, "none", 0, (enum nan_policy)r->plan->c->nan, e);
 }
 
-static int predict_case(struct cell_run *r, struct open_run *p, const struct data_case *k,
-                        const char *masks, struct error *e)
+static int predict_case(struct cell_run *r, struct open_run *p, const struct data_case *k, const char *masks,
+                        struct error *e)
 {
     struct scan_result scan = {0};
     double start = clock_seconds();
@@ -362,9 +362,10 @@ int compare_cell(const struct plan *p, const struct plan_cell *cell)
     int code = train(p, cell, &e);
     if (code)
         return code;
-    struct cell_run r = {.plan = p, .cell = cell,
-                         .options = {.protocol = (enum metric_protocol)p->c->protocol,
-                                     .nsd_tolerance = p->c->nsd_tolerance}};
+    struct cell_run r = {
+        .plan = p,
+        .cell = cell,
+        .options = {.protocol = (enum metric_protocol)p->c->protocol, .nsd_tolerance = p->c->nsd_tolerance}};
     predict_config(&r.predict, cell, p->c, &run);
     js_out_open(&r.o, NULL, '{');
     int result = predict_all(&r, &e);

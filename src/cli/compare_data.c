@@ -31,7 +31,8 @@ static int mark_own_test(char *mark, const struct dataset *d, struct error *e)
     for (int i = 0; i < d->n_cases; i++)
         n += mark[i] = d->cases[i].split == SPLIT_TEST && d->cases[i].label;
     if (n == 0)
-        return fail(e, ERR_CONFIG, "C03", "this data set has no test cases with labels; --test N holds out "
+        return fail(e, ERR_CONFIG, "C03",
+                    "this data set has no test cases with labels; --test N holds out "
                     "its last N labelled cases");
     return 0;
 }
@@ -105,8 +106,8 @@ int plan_open_data(struct plan *p, struct error *e)
     struct dataset_options o = config_dataset(p->c);
     const char *test = p->c->held_out;
     int64_t number;
-    int elsewhere = test && parse_int(&number, test) < 0 &&
-                    (io_is_folder(test) || text_ends_with(test, ".json"));
+    int elsewhere =
+        test && parse_int(&number, test) < 0 && (io_is_folder(test) || text_ends_with(test, ".json"));
     if (dataset_open(&p->all, p->c->args[0], &o, e) < 0)
         return -1;
     char *mark = mem_alloc(e, (size_t)p->all.n_cases, 1);
@@ -184,8 +185,8 @@ static int write_list(const char *path, char *const *names, int n, struct error 
         return -1;
     for (int i = 0; i < n; i++)
         at += (size_t)snprintf(text + at, bytes - at, "%s\n", names[i]);
-    int same = io_exists(path) && io_read_text(&old, NULL, path, 1 << 26, &ignored) == 0 &&
-               strcmp(old, text) == 0;
+    int same =
+        io_exists(path) && io_read_text(&old, NULL, path, 1 << 26, &ignored) == 0 && strcmp(old, text) == 0;
     int result = same ? 0 : io_write_all(path, 0666, text, bytes - 1, e);
     mem_free(old);
     mem_free(text);

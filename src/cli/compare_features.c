@@ -66,7 +66,7 @@ static void fill_window(struct window *w, const struct prepared *from, int chann
                     w->image[to * channels + c] =
                         inside ? ((const float *)from->image.data)[c * voxels + at] : 0.0f;
                 double class = inside ? volume_value(&from->label, at) : 0;
-                w->label[to] = class > 0 && class < 256 ? (uint8_t)class : 0;
+                w->label[to] = class > 0 && class < 256 ? (uint8_t) class : 0;
             }
 }
 
@@ -120,8 +120,13 @@ static int add_window(struct cloud *c, struct net *net, struct window *w, struct
     dev->ops->download(dev, features, out.data, (size_t)voxels * WIDTH * sizeof(float));
     if (device_check(dev, e) < 0)
         return -1;
-    struct boundary b = {.label = w->label, .dims = w->dims, .rule = NB_CENTRED, .cap = POINTS, .seed = 1337,
-                         .item = item, .near = w->near};
+    struct boundary b = {.label = w->label,
+                         .dims = w->dims,
+                         .rule = NB_CENTRED,
+                         .cap = POINTS,
+                         .seed = 1337,
+                         .item = item,
+                         .near = w->near};
     int n = boundary_points(points, &b, dev->pool);
     for (int i = 0; i < n; i++)
         add_point(c, features + points[i] * WIDTH, w->label[points[i]]);
@@ -136,8 +141,8 @@ static int gather(struct cloud *c, const struct plan *p, const struct open_run *
     size_t voxels = (size_t)patch[0] * (size_t)patch[1] * (size_t)patch[2];
     int channels = from->facts.channels, result = -1;
     struct window w = {.dims = {patch[0], patch[1], patch[2]}};
-    struct tensor input = {.type = VALUE_F32, .n = 1, .d = patch[0], .h = patch[1], .w = patch[2],
-                           .c = channels};
+    struct tensor input = {
+        .type = VALUE_F32, .n = 1, .d = patch[0], .h = patch[1], .w = patch[2], .c = channels};
     struct net *net = NULL;
     float *features = mem_alloc(e, voxels * WIDTH, sizeof *features);
     w.image = mem_alloc(e, voxels * (size_t)channels, sizeof *w.image);
@@ -211,7 +216,7 @@ static double main_axis(double axis[WIDTH], double covariance[WIDTH][WIDTH])
 static double apart(const struct cloud *c)
 {
     double between = 0, all = 0;
-    for (int class = 0; class < 256; class++) {
+    for (int class = 0; class < 256; class ++) {
         double mean[WIDTH] = {0};
         int n = 0;
         for (int i = 0; i < c->n; i++)

@@ -28,31 +28,31 @@
 /* Environment variable of the runs that a plan starts: the number of its process. */
 #define COMPARE_PLAN "FALX_PLAN"
 
-struct plan_view {           /* what runs with one number of labels may see */
-    char *name;              /* "L13", "Lall", "L13-U0.25" */
-    int64_t labels;          /* 0: all */
-    double share;            /* of the unlabelled cases that is used: 1 */
+struct plan_view {  /* what runs with one number of labels may see */
+    char *name;     /* "L13", "Lall", "L13-U0.25" */
+    int64_t labels; /* 0: all */
+    double share;   /* of the unlabelled cases that is used: 1 */
     char *folder;
     char *labeled, *left_out; /* list files in it */
     int n_labeled, n_unlabeled;
 };
 
-struct plan_cell {           /* one run */
-    char *name;              /* "aua-L13-s1337" */
-    char *spec;              /* "aua", "aua:lambda-c=0.05", a preset */
+struct plan_cell { /* one run */
+    char *name;    /* "aua-L13-s1337" */
+    char *spec;    /* "aua", "aua:lambda-c=0.05", a preset */
     int view;
     int64_t seed;
-    char *run, *result;      /* folder, and the file that says it is finished */
-    char **words;            /* what `falx train` is told, from argv[1] on */
+    char *run, *result; /* folder, and the file that says it is finished */
+    char **words;       /* what `falx train` is told, from argv[1] on */
     int n_words;
-    int64_t steps;           /* of its training */
+    int64_t steps; /* of its training */
 };
 
 struct plan_line {
     char *title, *spec;
     int view;
-    int *cells;              /* (n_seeds) numbers of its runs */
-    int reference;           /* as in struct compare_line */
+    int *cells;    /* (n_seeds) numbers of its runs */
+    int reference; /* as in struct compare_line */
 };
 
 struct plan_table {
@@ -63,10 +63,10 @@ struct plan_table {
 
 struct plan {
     const struct config *c;
-    int lock;                /* of the folder, for those that look whether it is still there */
-    struct dataset all;      /* training cases that are not held out, all labels visible */
-    struct dataset held;     /* cases to score on */
-    char **dropped;          /* (n_dropped) names of DATASET that no run may see */
+    int lock;            /* of the folder, for those that look whether it is still there */
+    struct dataset all;  /* training cases that are not held out, all labels visible */
+    struct dataset held; /* cases to score on */
+    char **dropped;      /* (n_dropped) names of DATASET that no run may see */
     int n_dropped;
     int64_t *seeds;
     int n_seeds;
@@ -85,7 +85,7 @@ void plan_free(struct plan *p); /* zeroed ones are fine */
 int plan_wrong(const char *option, const char *text, const char *allowed, struct error *e);
 
 /* compare_spec.c */
-int plan_is_supervised(const char *spec); /* 1: learns from labels alone */
+int plan_is_supervised(const char *spec);                              /* 1: learns from labels alone */
 int plan_spec_share(double *share, const char *spec, struct error *e); /* of the unlabelled cases */
 /* Takes out of a spec what changes nothing, such as an option with its default: how a run is asked for makes
  * no difference to its name. */

@@ -24,7 +24,7 @@
 enum { MAX_JOBS = 64, MAX_DEVICES = 16, BUSY_TRIES = 50 };
 
 struct job {
-    pid_t pid;       /* 0: free */
+    pid_t pid; /* 0: free */
     int cell;
     int tries;
 };
@@ -36,13 +36,13 @@ struct queue {
     char devices[MAX_DEVICES][32];
     int n_devices;
     char *self;
-    char *wanted;    /* (n_cells): 1: to be run */
-    int next;        /* cell */
+    char *wanted;        /* (n_cells): 1: to be run */
+    int next;            /* cell */
     int64_t done, total; /* steps of finished runs, and of all */
     int n_done, n_all;   /* runs */
-    int code;        /* of the first that failed */
+    int code;            /* of the first that failed */
     int stopping;
-    double looked;   /* when progress was last read */
+    double looked; /* when progress was last read */
     struct progress *line;
 };
 
@@ -410,8 +410,8 @@ int compare_jobs(int *code, struct plan *p, struct error *e)
     if (result < 0)
         goto out;
     report_line(console_report(p->c), REPORT_NOTE, NULL, NULL,
-                "%d of %d runs to do, %d case%s to score, %d at a time", q.n_all, p->n_cells,
-                p->held.n_cases, p->held.n_cases == 1 ? "" : "s", q.n_jobs);
+                "%d of %d runs to do, %d case%s to score, %d at a time", q.n_all, p->n_cells, p->held.n_cases,
+                p->held.n_cases == 1 ? "" : "s", q.n_jobs);
     stop_polling(1);
     q.line = progress_begin(p->c, "compare", q.total);
     result = run_queue(&q, e);

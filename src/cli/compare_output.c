@@ -78,7 +78,8 @@ static void describe(struct output *o)
     const struct plan *p = o->p;
     snprintf(o->about, sizeof o->about,
              "%d case%s to train on, %d held out; %d seed%s; %lld steps a training phase unless a method "
-             "says otherwise.", p->all.n_cases, p->all.n_cases == 1 ? "" : "s", p->held.n_cases, p->n_seeds,
+             "says otherwise.",
+             p->all.n_cases, p->all.n_cases == 1 ? "" : "s", p->held.n_cases, p->n_seeds,
              p->n_seeds == 1 ? "" : "s", (long long)p->c->set.steps);
     o->all.title = p->c->title;
     o->all.version = FALX_VERSION;
@@ -213,8 +214,12 @@ static int draw_some(const struct case_picture *k, int first, const char *title,
     snprintf(part, sizeof part, "-%d", first / SIDE + 1);
     char *path = mem_format(e, "%s/%s%s.png", folder, title, k->n > SIDE ? part : "");
     struct columns all = {.dims = {k->truth.dims[0], k->truth.dims[1], k->truth.dims[2]},
-                          .geometry = &k->truth.geometry, .image = k->values, .truth = k->want,
-                          .title = title, .n = n, .names = k->names + first,
+                          .geometry = &k->truth.geometry,
+                          .image = k->values,
+                          .truth = k->want,
+                          .title = title,
+                          .n = n,
+                          .names = k->names + first,
                           .notes = (const char *const *)k->notes + first,
                           .masks = (const label_t *const *)k->masks + first};
     int result = path ? picture_draw_columns(&picture, &all, e) : -1;

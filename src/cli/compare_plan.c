@@ -17,21 +17,37 @@ static const struct ablation {
     } line[6];
     int reference; /* the line that the others are tested against */
 } ablations[] = {
-    {"parts", "Ablation: parts of AUA",
-     {{"supervised", "supervised"}, {"AUA", "aua:stages=1:lambda-c=0"}, {"+ BCL", "aua:stages=1"},
-      {"+ pseudo labels", "aua:lambda-r=0"}, {"+ PCL", "aua"}}, 4},
-    {"lambda-c", "Ablation: weight of the boundary-aware contrast",
-     {{"0.03", "aua:lambda-c=0.03"}, {"0.05", "aua:lambda-c=0.05"}, {"0.07", "aua:lambda-c=0.07"},
-      {"0.09", "aua:lambda-c=0.09"}}, 3},
-    {"unlabeled", "Ablation: unlabelled cases",
-     {{"a quarter", "aua:unlabeled=0.25"}, {"half", "aua:unlabeled=0.5"}, {"all", "aua"}}, 2},
-    {"proto-ckpt", "Ablation: stage-1 weights that stage 2 builds on",
-     {{"half-way", "aua:proto-ckpt=middle"}, {"last step", "aua:proto-ckpt=last"}}, 1},
-    {"bcl-layout", "Ablation: features of the boundary-aware contrast",
-     {{"each voxel's own", "aua:bcl-layout=correct"},
-      {"scrambled, as released", "aua:bcl-layout=official"}}, 0},
-    {"text", "Ablation: our choices and the paper's text",
-     {{"as configured", "aua"}, {"as the text says", "paper-text"}}, 0},
+    {"parts",
+     "Ablation: parts of AUA",
+     {{"supervised", "supervised"},
+      {"AUA", "aua:stages=1:lambda-c=0"},
+      {"+ BCL", "aua:stages=1"},
+      {"+ pseudo labels", "aua:lambda-r=0"},
+      {"+ PCL", "aua"}},
+     4},
+    {"lambda-c",
+     "Ablation: weight of the boundary-aware contrast",
+     {{"0.03", "aua:lambda-c=0.03"},
+      {"0.05", "aua:lambda-c=0.05"},
+      {"0.07", "aua:lambda-c=0.07"},
+      {"0.09", "aua:lambda-c=0.09"}},
+     3},
+    {"unlabeled",
+     "Ablation: unlabelled cases",
+     {{"a quarter", "aua:unlabeled=0.25"}, {"half", "aua:unlabeled=0.5"}, {"all", "aua"}},
+     2},
+    {"proto-ckpt",
+     "Ablation: stage-1 weights that stage 2 builds on",
+     {{"half-way", "aua:proto-ckpt=middle"}, {"last step", "aua:proto-ckpt=last"}},
+     1},
+    {"bcl-layout",
+     "Ablation: features of the boundary-aware contrast",
+     {{"each voxel's own", "aua:bcl-layout=correct"}, {"scrambled, as released", "aua:bcl-layout=official"}},
+     0},
+    {"text",
+     "Ablation: our choices and the paper's text",
+     {{"as configured", "aua"}, {"as the text says", "paper-text"}},
+     0},
 };
 enum { N_ABLATIONS = sizeof ablations / sizeof *ablations };
 
@@ -193,7 +209,7 @@ static int add_ablations(struct plan *p, const int64_t *labels, int n_labels, st
             }
         if (!found)
             return plan_wrong("--ablation", word,
-                         "parts, lambda-c, unlabeled, proto-ckpt, bcl-layout, text, all", e);
+                              "parts, lambda-c, unlabeled, proto-ckpt, bcl-layout, text, all", e);
     }
     return 0;
 }
@@ -209,7 +225,8 @@ int plan_make(struct plan *out, const struct config *c, struct error *e)
     if (c->seed_drawn)
         return plan_wrong("--seed", "random", "a number: the same command must be the same plan", e);
     if (c->labeled || c->leave_out) /* from a config file */
-        return fail(e, ERR_CONFIG, "C01", "labeled and leave-out are not for compare: --labels and --test "
+        return fail(e, ERR_CONFIG, "C01",
+                    "labeled and leave-out are not for compare: --labels and --test "
                     "say which cases are seen");
     for (const char *at = c->label_counts; at; n++) {
         int bad = n == MOST || next_word(word, sizeof word, &at) < 0;
@@ -225,7 +242,8 @@ int plan_make(struct plan *out, const struct config *c, struct error *e)
         if (add_methods(out, labels[k], e) < 0)
             return -1;
     if (out->tables[0].n_lines == 0)
-        return fail(e, ERR_CONFIG, "C03", "nothing to do: no unlabelled case is left, and supervised is not "
+        return fail(e, ERR_CONFIG, "C03",
+                    "nothing to do: no unlabelled case is left, and supervised is not "
                     "among --methods");
     return add_ablations(out, labels, n, e);
 }

@@ -100,8 +100,10 @@ int plan_result(struct compare_run *out, const struct plan *p, const struct plan
         have = have ? have : "none";
         if (strcmp(have, want.fact[i].value) == 0)
             continue;
-        result = fail(e, ERR_BUSY, "K05", "made with %s = %.40s, the plan has %s; choose another -o, or the "
-                      "settings of then", key, have, want.fact[i].value);
+        result = fail(e, ERR_BUSY, "K05",
+                      "made with %s = %.40s, the plan has %s; choose another -o, or the "
+                      "settings of then",
+                      key, have, want.fact[i].value);
         fail_in(e, path);
     }
     if (result == 1 && check_scores(out, p, cell, e) < 0)

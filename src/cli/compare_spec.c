@@ -223,7 +223,9 @@ static int spec_meaning(uint64_t *out, const struct plan *p, const char *spec, i
     struct plan_cell cell = {0};
     double share = 0;
     int result = make_cell(&cell, p, spec, view, 0, e) < 0 || hash_cell(out, &cell, e) < 0 ||
-                 plan_spec_share(&share, spec, e) < 0 ? -1 : 0;
+                         plan_spec_share(&share, spec, e) < 0
+                     ? -1
+                     : 0;
     *out = result == 0 ? hash_bytes(&share, sizeof share, *out) : 0;
     plan_cell_free(&cell);
     return result;

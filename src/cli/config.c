@@ -143,8 +143,8 @@ static int set_int3(int64_t out[3], const struct option_row *o, const char *text
     return 0;
 }
 
-static int set_text(struct config *c, const char **out, const struct option_row *o,
-                    const char *text, struct error *e)
+static int set_text(struct config *c, const char **out, const struct option_row *o, const char *text,
+                    struct error *e)
 {
     size_t n = strlen(text);
     if (n == 0 || n >= PATH_MAX)
@@ -184,19 +184,14 @@ int option_set(struct config *c, const struct option_row *o, const char *text, s
     void *at = (char *)c + o->offset;
     switch (o->kind) {
     case OPTION_FLAG:
-    case OPTION_CHOICE:
-        return set_word(at, o, text, e);
+    case OPTION_CHOICE: return set_word(at, o, text, e);
     case OPTION_INT:
-    case OPTION_SEED:
-        return set_int(at, o, text, e);
-    case OPTION_REAL:
-        return set_real(at, o, text, e);
-    case OPTION_INT3:
-        return set_int3(at, o, text, e);
+    case OPTION_SEED: return set_int(at, o, text, e);
+    case OPTION_REAL: return set_real(at, o, text, e);
+    case OPTION_INT3: return set_int3(at, o, text, e);
     case OPTION_TEXT:
     case OPTION_PATH:
-    case OPTION_COUNT_OR_PATH:
-        break;
+    case OPTION_COUNT_OR_PATH: break;
     }
     return set_text(c, at, o, text, e);
 }
@@ -245,8 +240,8 @@ struct scan {
     int n_args;
 };
 
-static int unknown_option(const struct scan *s, const struct option_row *elsewhere,
-                          const char *name, size_t n, struct error *e)
+static int unknown_option(const struct scan *s, const struct option_row *elsewhere, const char *name,
+                          size_t n, struct error *e)
 {
     char word[64], of[160] = "";
     snprintf(word, sizeof word, "%.*s", (int)(n < 60 ? n : 60), name);
@@ -256,8 +251,7 @@ static int unknown_option(const struct scan *s, const struct option_row *elsewhe
                     nearest ? "; did you mean --" : "", nearest ? nearest : "", nearest ? "?" : "");
     for (int v = 0; v < VERB_COUNT; v++)
         if (elsewhere->verbs & 1u << v)
-            snprintf(of + strlen(of), sizeof of - strlen(of), "%s%s", *of ? ", " : "",
-                     verbs[v].name);
+            snprintf(of + strlen(of), sizeof of - strlen(of), "%s%s", *of ? ", " : "", verbs[v].name);
     return fail(e, ERR_CONFIG, "C01", "not an option of %s, only of %s", verb, of);
 }
 
@@ -267,8 +261,7 @@ static int is_value(const char *word)
     return word[0] != '-' || word[1] == '\0' || strchr(".0123456789", word[1]);
 }
 
-static int take(struct scan *s, const struct option_row *o, const char *value, int negated,
-                struct error *e)
+static int take(struct scan *s, const struct option_row *o, const char *value, int negated, struct error *e)
 {
     if (o->kind == OPTION_FLAG && !value) {
         value = negated ? "false" : "true";
@@ -413,12 +406,11 @@ static int finish(struct config *c, struct error *e)
         return 0;
     char text[PATH_MAX];
     for (const struct option_row *o = options; o < options + n_options; o++)
-        if (o->traits & OPTION_NEEDED && o->verbs & 1u << c->verb &&
-            !option_text(text, sizeof text, o, c))
+        if (o->traits & OPTION_NEEDED && o->verbs & 1u << c->verb && !option_text(text, sizeof text, o, c))
             return fail(e, ERR_CONFIG, "C01", "%s: --%s %s is missing", v->name, o->name, o->meta);
     if (c->n_args < v->min_args || c->n_args > v->max_args)
-        return fail(e, ERR_CONFIG, "C01", "%s: %d given, expected %s; see falx %s --help", v->name,
-                    c->n_args, *v->args ? v->args : "no argument", v->name);
+        return fail(e, ERR_CONFIG, "C01", "%s: %d given, expected %s; see falx %s --help", v->name, c->n_args,
+                    *v->args ? v->args : "no argument", v->name);
     if (c->verb == VERB_TRAIN && method && method->check)
         return method->check(&c->set, e);
     return 0;
@@ -461,8 +453,8 @@ int config_parse(struct config *out, enum verb verb, int argc, char **argv, stru
         goto out;
     if (out->train_preset) { /* now that its name is known: once more, below the rest */
         const char *preset = out->train_preset;
-        if (set_defaults(out, e) < 0 ||
-            config_apply_text(out, preset_text(preset), preset, e) < 0 || apply_all(out, &s, e) < 0)
+        if (set_defaults(out, e) < 0 || config_apply_text(out, preset_text(preset), preset, e) < 0 ||
+            apply_all(out, &s, e) < 0)
             goto out;
     }
     if (finish(out, e) < 0)

@@ -15,95 +15,107 @@
 #include "train/settings.h"
 
 enum verb {
-    VERB_INFO, VERB_CHECK, VERB_CONVERT, VERB_PHANTOM, VERB_PREPARE, VERB_TRAIN, VERB_PREDICT,
-    VERB_PSEUDO, VERB_EVAL, VERB_REPORT, VERB_COMPARE, VERB_BENCH, VERB_DOCTOR, VERB_COUNT
+    VERB_INFO,
+    VERB_CHECK,
+    VERB_CONVERT,
+    VERB_PHANTOM,
+    VERB_PREPARE,
+    VERB_TRAIN,
+    VERB_PREDICT,
+    VERB_PSEUDO,
+    VERB_EVAL,
+    VERB_REPORT,
+    VERB_COMPARE,
+    VERB_BENCH,
+    VERB_DOCTOR,
+    VERB_COUNT
 };
 
 struct config {
     enum verb verb;
     char **args; /* positional arguments, in order; the strings are argv's */
     int n_args;
-    char **given;      /* options of the command line as "--name=value", in order */
+    char **given; /* options of the command line as "--name=value", in order */
     int n_given;
 
     /* every verb */
     int help, json, quiet, print_config, show_limits;
-    char *config_file; /* --config FILE */
-    char *preset;      /* --preset NAME of prepare: a recipe */
-    char *train_preset; /* --preset NAME of train: a named set of values; NULL: none */
-    int64_t threads;   /* 0 = one per core */
-    int seed_drawn;    /* 1: set.seed was drawn, not chosen */
+    char *config_file;   /* --config FILE */
+    char *preset;        /* --preset NAME of prepare: a recipe */
+    char *train_preset;  /* --preset NAME of train: a named set of values; NULL: none */
+    int64_t threads;     /* 0 = one per core */
+    int seed_drawn;      /* 1: set.seed was drawn, not chosen */
     struct settings set; /* seed for every verb; the rest is training's */
 
     /* reading volumes */
     int strict, allow_gaps;
-    int64_t volume;    /* --volume K: which volume of a 4D file; -1 = not given */
-    int nan;           /* enum nan_policy: refuse|zero|min */
-    char *member;      /* --member NAME: data set inside an HDF5 file */
-    char *label_map;   /* --label-map 255=1,2=0 */
+    int64_t volume;  /* --volume K: which volume of a 4D file; -1 = not given */
+    int nan;         /* enum nan_policy: refuse|zero|min */
+    char *member;    /* --member NAME: data set inside an HDF5 file */
+    char *label_map; /* --label-map 255=1,2=0 */
     int64_t limit_voxels, limit_bytes;
 
     /* writing */
-    char *output;      /* -o */
+    char *output; /* -o */
     int force;
 
     /* data sets */
-    char *labeled;     /* --labeled N|LIST */
-    char *leave_out;   /* --leave-out LIST */
+    char *labeled;   /* --labeled N|LIST */
+    char *leave_out; /* --leave-out LIST */
     int follow, skip_bad;
     double geometry_tolerance_mm;
 
     /* phantom */
     int64_t cases, test, classes, channels;
-    int64_t labels;    /* --labeled N of phantom; 0 = auto */
-    int64_t size[3];   /* --size X[,Y,Z] */
-    char *layout;      /* plain|nnunet|msd|datalist|h5|la|pancreas */
+    int64_t labels;  /* --labeled N of phantom; 0 = auto */
+    int64_t size[3]; /* --size X[,Y,Z] */
+    char *layout;    /* plain|nnunet|msd|datalist|h5|la|pancreas */
 
     /* training and predicting: where and how, nothing that changes the result of a step */
-    char *device;      /* auto|cpu|cuda|cuda:N */
-    int precision;     /* enum precision: auto|f32|bf16|tf32 */
-    int selftest;      /* --selftest: see first that it computes what it should */
+    char *device;  /* auto|cpu|cuda|cuda:N */
+    int precision; /* enum precision: auto|f32|bf16|tf32 */
+    int selftest;  /* --selftest: see first that it computes what it should */
     int resume;
-    char *override;    /* --override KEY: a setting that may differ from the checkpoint's */
-    char *recipe;      /* how raw scans are prepared; train_recipe() knows better for some layouts */
-    char *cache;       /* folder of prepared scans; NULL: inside the run folder */
-    char *val;         /* --val N|LIST: labelled cases kept for validation; NULL: none */
-    char *budget;      /* --budget 40m: time instead of --steps */
+    char *override;           /* --override KEY: a setting that may differ from the checkpoint's */
+    char *recipe;             /* how raw scans are prepared; train_recipe() knows better for some layouts */
+    char *cache;              /* folder of prepared scans; NULL: inside the run folder */
+    char *val;                /* --val N|LIST: labelled cases kept for validation; NULL: none */
+    char *budget;             /* --budget 40m: time instead of --steps */
     int64_t checkpoint_every; /* steps; 0 = every 5 minutes */
 
     /* predict and pseudo */
-    char *input;       /* -i */
-    char *model;       /* final|best|stage1 */
+    char *input; /* -i */
+    char *model; /* final|best|stage1 */
     int uncertainty, prob;
     int tta, largest, adapt; /* 1, 0, or -1: as the run was trained to */
-    int window;        /* enum window_weight: even|gaussian */
-    int64_t stride[3]; /* 0 = half of the patch */
+    int window;              /* enum window_weight: even|gaussian */
+    int64_t stride[3];       /* 0 = half of the patch */
     int64_t samples;
-    char *part;        /* --part i/n */
+    char *part; /* --part i/n */
 
     /* eval */
-    int protocol;      /* enum metric_protocol: mm|paper */
-    double nsd_tolerance;     /* of the surface Dice, in the unit of the protocol */
-    char *csv;         /* --csv FILE */
-    char *pictures;    /* --pictures FOLDER */
-    char *image;       /* --image PATH: scan or folder of scans that pictures are drawn on */
-    int map;           /* --map none|std|entropy: draw this map of uncertainty, too */
+    int protocol;         /* enum metric_protocol: mm|paper */
+    double nsd_tolerance; /* of the surface Dice, in the unit of the protocol */
+    char *csv;            /* --csv FILE */
+    char *pictures;       /* --pictures FOLDER */
+    char *image;          /* --image PATH: scan or folder of scans that pictures are drawn on */
+    int map;              /* --map none|std|entropy: draw this map of uncertainty, too */
 
     /* report; also `pictures` */
     char *title;
-    char *eval;        /* --eval A.json,B.json: scores, one file a run */
-    char *charts;      /* --charts FOLDER */
+    char *eval;   /* --eval A.json,B.json: scores, one file a run */
+    char *charts; /* --charts FOLDER */
 
     /* compare; also `part`, `title`, `cache` */
     char *methods, *label_counts, *seeds; /* lists with commas */
-    char *held_out;    /* --test N|LIST|FOLDER */
+    char *held_out;                       /* --test N|LIST|FOLDER */
     char *ablation, *reference, *published;
     int64_t jobs;
-    char *merge;       /* --merge A,B */
+    char *merge; /* --merge A,B */
     int tables_only;
-    char *cell;        /* --cell NAME: a run of the plan, by itself */
+    char *cell; /* --cell NAME: a run of the plan, by itself */
 
-    void *owned;       /* strings belong to the config */
+    void *owned; /* strings belong to the config */
 };
 
 enum { CONFIG_BYTES_MAX = 1 << 20 }; /* of a config file: many times what all options take */

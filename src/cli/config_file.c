@@ -98,16 +98,15 @@ static int unknown_key(const char *key, size_t n, enum verb verb, struct error *
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)(n < 60 ? n : 60), key);
     const char *nearest = option_nearest(word, verb);
-    return fail(e, ERR_CONFIG, "C01", "unknown key \"%s\"%s%s%s", word,
-                nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    return fail(e, ERR_CONFIG, "C01", "unknown key \"%s\"%s%s%s", word, nearest ? "; did you mean \"" : "",
+                nearest ? nearest : "", nearest ? "\"?" : "");
 }
 
 /* Reads `key =`. first_line remembers where each option was set, for duplicates. */
 static int read_key(const struct option_row **out, struct line *l, const struct config *c,
                     int first_line[OPTION_MAX], struct error *e)
 {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     const char *key = l->at;
     size_t n = 0;
     while (key + n < l->end && memchr(letters, key[n], sizeof letters - 1))
@@ -123,8 +122,7 @@ static int read_key(const struct option_row **out, struct line *l, const struct 
     if (!o)
         return unknown_key(key, n, c->verb, e);
     if (o->traits & OPTION_ARGV_ONLY)
-        return fail(e, ERR_CONFIG,
-                    o->offset == offsetof(struct config, config_file) ? "C06" : "C01",
+        return fail(e, ERR_CONFIG, o->offset == offsetof(struct config, config_file) ? "C06" : "C01",
                     "%s is for the command line only", o->name);
     int *seen = &first_line[o - options];
     if (*seen)

@@ -106,8 +106,8 @@ static void print_option_help(const struct option_row *o, FILE *to)
 void config_print_help(enum verb verb, FILE *to)
 {
     const struct verb_row *v = &verbs[verb];
-    fprintf(to, "falx %s - %s\n\nusage: falx %s [options]%s%s\n   eg: falx %s\n", v->name, v->about,
-            v->name, *v->args ? " " : "", v->args, v->example);
+    fprintf(to, "falx %s - %s\n\nusage: falx %s [options]%s%s\n   eg: falx %s\n", v->name, v->about, v->name,
+            *v->args ? " " : "", v->args, v->example);
     int group = -1;
     for (const struct option_row *o = options; o < options + n_options; o++) {
         if (!(o->verbs & 1u << verb))

@@ -41,8 +41,7 @@ static void say(const char *kind, const char *text)
     char line[LINE_MAX_BYTES + 1], out[sizeof line + sizeof wipe];
     snprintf(line, sizeof line, "falx: %s: %s", kind, text);
     pthread_mutex_lock(&lock);
-    int n = snprintf(out, sizeof out, "%s%.*s\n", line_is_drawn ? wipe : "", LINE_MAX_BYTES - 1,
-                     line);
+    int n = snprintf(out, sizeof out, "%s%.*s\n", line_is_drawn ? wipe : "", LINE_MAX_BYTES - 1, line);
     line_is_drawn = 0;
     write_all(out, (size_t)n);
     pthread_mutex_unlock(&lock);
@@ -98,7 +97,7 @@ struct report *console_report(const struct config *c)
 struct progress {
     char label[64];
     int64_t total, done, skipped, drawn; /* drawn: what the last line told */
-    double start, shown; /* by clock_seconds() */
+    double start, shown;                 /* by clock_seconds() */
     int terminal, n_shown;
 };
 
@@ -131,9 +130,8 @@ char *progress_text(char *out, size_t cap, const char *label, int64_t done, int6
         clock_text(eta, sizeof eta, (double)(total - done) / rate);
     /* A slow job is told in seconds an item: 0.05/s means little. */
     int slow = rate > 0 && rate < 1;
-    snprintf(out, cap, "%s  %" PRId64 "/%" PRId64 "  %d%%  %.3g%s  %s %s", label, done, total,
-             percent, slow ? 1 / rate : rate, slow ? " s each" : "/s", done >= total ? "in" : "ETA",
-             eta);
+    snprintf(out, cap, "%s  %" PRId64 "/%" PRId64 "  %d%%  %.3g%s  %s %s", label, done, total, percent,
+             slow ? 1 / rate : rate, slow ? " s each" : "/s", done >= total ? "in" : "ETA", eta);
     return out;
 }
 

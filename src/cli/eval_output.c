@@ -170,8 +170,7 @@ static void print_value(double v, int is_distance)
 
 static void print_cases(const struct case_score *cases, int n_cases, const struct metric_options *o)
 {
-    static const enum metric shown[] = {METRIC_DICE, METRIC_JACCARD, METRIC_ASD, METRIC_HD95,
-                                        METRIC_NSD};
+    static const enum metric shown[] = {METRIC_DICE, METRIC_JACCARD, METRIC_ASD, METRIC_HD95, METRIC_NSD};
     enum { N_SHOWN = sizeof shown / sizeof *shown };
     int width = 4;
     char name[41];
@@ -205,8 +204,7 @@ static void print_mean_sd(const struct metric_summary *s, int m)
 }
 
 /* One row a metric; one column for all classes together, then one a class. */
-static void print_summary(const struct case_score *cases, int n_cases,
-                          const struct metric_options *o)
+static void print_summary(const struct case_score *cases, int n_cases, const struct metric_options *o)
 {
     enum { CLASS_COLUMNS = 4 }; /* fits 100 columns; more classes go to CSV and JSON */
     int n_classes = cases[0].n_classes == 1 ? 0 : cases[0].n_classes;
@@ -235,8 +233,7 @@ void eval_print_table(const struct case_score *cases, int n_cases, const struct 
     print_summary(cases, n_cases, o);
     metrics_count_empties(&empty, cases, n_cases);
     if (empty.predictions + empty.truths + empty.both)
-        printf("\nempty: %d predictions, %d truths, %d both%s\n", empty.predictions, empty.truths,
-               empty.both,
+        printf("\nempty: %d predictions, %d truths, %d both%s\n", empty.predictions, empty.truths, empty.both,
                o->protocol == METRIC_PROTOCOL_PAPER
                    ? "; an empty prediction counts as 0 in dice, jaccard, asd and hd95"
                    : "; undefined values are left out of the means");

@@ -157,8 +157,8 @@ out:
 
 /* Fills one pair from the truth's file name. Returns 1, 0 if it was reported as a problem, -1 on
  * error. */
-static int make_pair(struct pair *out, const struct places *p, const char *file,
-                     struct report *report, struct error *e)
+static int make_pair(struct pair *out, const struct places *p, const char *file, struct report *report,
+                     struct error *e)
 {
     int n = 1, n_truths = 1;
     size_t length = case_length(file);
@@ -166,8 +166,7 @@ static int make_pair(struct pair *out, const struct places *p, const char *file,
     out->truth = path_of(p->truth_folder, file, e);
     if (!out->name || !out->truth)
         return -1;
-    const char *found = p->files ? p->prediction.entry[0].name
-                                 : find_case(&n, &p->prediction, out->name);
+    const char *found = p->files ? p->prediction.entry[0].name : find_case(&n, &p->prediction, out->name);
     if (!p->files)
         find_case(&n_truths, &p->truth, out->name);
     if (n != 1 || n_truths > 1) {
@@ -222,12 +221,10 @@ static void warn_of_extras(const struct places *p, const struct pairs *pairs, st
         n_cases -= !p->prediction.entry[i].is_folder && is_map(p->prediction.entry[i].name, &p->prediction);
     if (n_cases > n_used && !p->files && p->truth.n > 1)
         report_line(report, REPORT_WARNING, p->prediction_folder, NULL,
-                    "%d of %d predictions have no truth and are not scored", n_cases - n_used,
-                    n_cases);
+                    "%d of %d predictions have no truth and are not scored", n_cases - n_used, n_cases);
 }
 
-int eval_pairs_find(struct pairs *out, const struct config *c, struct report *report,
-                    struct error *e)
+int eval_pairs_find(struct pairs *out, const struct config *c, struct report *report, struct error *e)
 {
     struct places p = {0};
     int result = -1;

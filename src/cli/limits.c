@@ -68,8 +68,8 @@ int keep_volume(struct volume *v, int64_t which, struct error *e)
 {
     int64_t n = volume_channels(v);
     if (which >= n)
-        return fail(e, ERR_CONFIG, "N31", "--volume %lld, the file has volumes 0 to %lld",
-                    (long long)which, (long long)n - 1);
+        return fail(e, ERR_CONFIG, "N31", "--volume %lld, the file has volumes 0 to %lld", (long long)which,
+                    (long long)n - 1);
     size_t bytes = (size_t)volume_voxels(v) * dtype_bytes(v->dtype);
     if (v->data && which > 0)
         memmove(v->data, (char *)v->data + (size_t)which * bytes, bytes);

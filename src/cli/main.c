@@ -31,13 +31,12 @@ static void print_overview(FILE *to)
             FALX_VERSION);
     for (int v = 0; v < VERB_COUNT; v++)
         fprintf(to, "  %-8s %-17s %s\n", verbs[v].name, verbs[v].args, verbs[v].about);
-    fprintf(to,
-            "\n  falx VERB --help    options of a verb\n"
-            "  falx --version      version\n"
-            "  falx --limits       limits that input is held to\n"
-            "\nExit codes: 0 done, 1 internal error, 2 command line or config, 3 input refused,\n"
-            "4 system (disk, permission), 5 memory, 6 device, 7 numbers, 9 busy or checkpoint,\n"
-            "10 stopped on request, to be resumed.\n");
+    fprintf(to, "\n  falx VERB --help    options of a verb\n"
+                "  falx --version      version\n"
+                "  falx --limits       limits that input is held to\n"
+                "\nExit codes: 0 done, 1 internal error, 2 command line or config, 3 input refused,\n"
+                "4 system (disk, permission), 5 memory, 6 device, 7 numbers, 9 busy or checkpoint,\n"
+                "10 stopped on request, to be resumed.\n");
 }
 
 static int find_verb(enum verb *out, const char *name, struct error *e)
@@ -48,15 +47,13 @@ static int find_verb(enum verb *out, const char *name, struct error *e)
             *out = (enum verb)v;
             return 0;
         }
-        if (word_is_near(name, verbs[v].name, &distance) &&
-            (best < 0 || distance < best_distance)) {
+        if (word_is_near(name, verbs[v].name, &distance) && (best < 0 || distance < best_distance)) {
             best = v;
             best_distance = distance;
         }
     }
-    fail(e, ERR_CONFIG, "C01", "unknown verb%s%s%s",
-         best < 0 ? ", see falx --help" : "; did you mean ", best < 0 ? "" : verbs[best].name,
-         best < 0 ? "" : "?");
+    fail(e, ERR_CONFIG, "C01", "unknown verb%s%s%s", best < 0 ? ", see falx --help" : "; did you mean ",
+         best < 0 ? "" : verbs[best].name, best < 0 ? "" : "?");
     return fail_in(e, name);
 }
 
@@ -136,8 +133,7 @@ static int run(int argc, char **argv)
 {
     struct error e;
     const char *word = argc > 1 ? argv[1] : "";
-    int asks_help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
-                    strcmp(word, "help") == 0;
+    int asks_help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
     if (asks_help && argc > 2) { /* falx help VERB */
         char *help[] = {argv[2], (char[]){"--help"}, NULL};
         return run_verb(argv[2], 2, help);
@@ -149,8 +145,8 @@ static int run(int argc, char **argv)
     } else if (strcmp(word, "--limits") == 0) {
         limits_print(NULL, stdout);
     } else if (argc < 2 || *word == '-') {
-        fail(&e, ERR_CONFIG, "C01", *word ? "unknown option %s, see falx --help"
-                                          : "no verb given%s, see falx --help", word);
+        fail(&e, ERR_CONFIG, "C01",
+             *word ? "unknown option %s, see falx --help" : "no verb given%s, see falx --help", word);
         return complain(&e);
     } else {
         return run_verb(word, argc - 1, argv + 1);

@@ -122,21 +122,17 @@ int option_text(char *out, size_t cap, const struct option_row *o, const struct 
         return 1;
     case OPTION_INT:
     case OPTION_SEED:
-    case OPTION_INT3:
-        return int_text(out, cap, o, at);
+    case OPTION_INT3: return int_text(out, cap, o, at);
     case OPTION_REAL:
         if (o->traits & OPTION_AUTO && *(const double *)at < 0)
             snprintf(out, cap, "auto");
         else
             real_text(out, cap, *(const double *)at);
         return 1;
-    case OPTION_CHOICE:
-        text_choice(out, cap, o->choices, *(const int *)at);
-        return 1;
+    case OPTION_CHOICE: text_choice(out, cap, o->choices, *(const int *)at); return 1;
     case OPTION_TEXT:
     case OPTION_PATH:
-    case OPTION_COUNT_OR_PATH:
-        break;
+    case OPTION_COUNT_OR_PATH: break;
     }
     text = *(char *const *)at;
     snprintf(out, cap, "%s", text ? text : "");
@@ -161,11 +157,10 @@ char *option_allowed(char *out, size_t cap, const struct option_row *o)
     else if (o->kind == OPTION_TEXT || o->kind == OPTION_PATH)
         snprintf(out, cap, "text");
     else
-        snprintf(out, cap, "%s%s%s%s", range, multiple,
-                 o->kind == OPTION_INT3 ? ", once or X,Y,Z" : "",
-                 o->kind == OPTION_SEED        ? ", or random"
-                 : o->traits & OPTION_AUTO     ? ", or auto"
+        snprintf(out, cap, "%s%s%s%s", range, multiple, o->kind == OPTION_INT3 ? ", once or X,Y,Z" : "",
+                 o->kind == OPTION_SEED            ? ", or random"
+                 : o->traits & OPTION_AUTO         ? ", or auto"
                  : o->kind == OPTION_COUNT_OR_PATH ? ", or a file"
-                                               : "");
+                                                   : "");
     return out;
 }

@@ -8,16 +8,24 @@
  * own range cannot exist. Rows stand in the order of --help, group by group. Aliases are the names
  * that the published research scripts of the field use.
  */
-#include "base/pool.h"
 #include "cli/options.h"
+#include "base/pool.h"
 
 #define AT(field) offsetof(struct config, field)
 
 enum {
-    INFO = 1 << VERB_INFO, CHECKING = 1 << VERB_CHECK, CONVERT = 1 << VERB_CONVERT,
-    PHANTOM = 1 << VERB_PHANTOM, PREPARE = 1 << VERB_PREPARE, EVAL = 1 << VERB_EVAL,
-    BENCH = 1 << VERB_BENCH, DOCTOR = 1 << VERB_DOCTOR, TRAIN_ONLY = 1 << VERB_TRAIN,
-    PREDICT = 1 << VERB_PREDICT, PSEUDO = 1 << VERB_PSEUDO, REPORT = 1 << VERB_REPORT,
+    INFO = 1 << VERB_INFO,
+    CHECKING = 1 << VERB_CHECK,
+    CONVERT = 1 << VERB_CONVERT,
+    PHANTOM = 1 << VERB_PHANTOM,
+    PREPARE = 1 << VERB_PREPARE,
+    EVAL = 1 << VERB_EVAL,
+    BENCH = 1 << VERB_BENCH,
+    DOCTOR = 1 << VERB_DOCTOR,
+    TRAIN_ONLY = 1 << VERB_TRAIN,
+    PREDICT = 1 << VERB_PREDICT,
+    PSEUDO = 1 << VERB_PSEUDO,
+    REPORT = 1 << VERB_REPORT,
     COMPARE = 1 << VERB_COMPARE,
     ALL = (1 << VERB_COUNT) - 1,
     TRAIN = TRAIN_ONLY | COMPARE, /* what compare hands on to the trainings of its plan */
@@ -444,32 +452,25 @@ const int n_options = sizeof options / sizeof *options;
 _Static_assert(sizeof options / sizeof *options <= OPTION_MAX, "raise OPTION_MAX");
 
 const struct verb_row verbs[VERB_COUNT] = {
-    [VERB_INFO] = {"info", "FILE...", 1, 1000000,
-                   "header, spacing, orientation and range of volumes",
+    [VERB_INFO] = {"info", "FILE...", 1, 1000000, "header, spacing, orientation and range of volumes",
                    "info scan.nii.gz series/ --json"},
-    [VERB_CHECK] = {"check", "DATASET", 1, 1,
-                    "recognise a data set and check every file of it",
+    [VERB_CHECK] = {"check", "DATASET", 1, 1, "recognise a data set and check every file of it",
                     "check Task10_Colon --labeled 5"},
-    [VERB_CONVERT] = {"convert", "IN OUT", 2, 2,
-                      "any readable volume or DICOM folder to NIfTI or NRRD",
+    [VERB_CONVERT] = {"convert", "IN OUT", 2, 2, "any readable volume or DICOM folder to NIfTI or NRRD",
                       "convert series/ scan.nii.gz"},
-    [VERB_PHANTOM] = {"phantom", "OUT", 1, 1,
-                      "make a synthetic data set, the same for the same seed",
+    [VERB_PHANTOM] = {"phantom", "OUT", 1, 1, "make a synthetic data set, the same for the same seed",
                       "phantom toy --cases 12 --labeled 3 --size 64"},
     [VERB_PREPARE] = {"prepare", "DATASET -o OUT", 1, 1,
                       "crop, resample and normalise a data set for training",
                       "prepare Task10_Colon -o ready --preset colon"},
-    [VERB_TRAIN] = {"train", "DATASET -o RUN", 1, 1,
-                    "learn from few labelled and many unlabelled scans",
+    [VERB_TRAIN] = {"train", "DATASET -o RUN", 1, 1, "learn from few labelled and many unlabelled scans",
                     "train Task04_Hippocampus -o run --preset auto --labeled 13"},
-    [VERB_PREDICT] = {"predict", "RUN -i IN -o OUT", 1, 1,
-                      "masks of scans, each on its own grid",
+    [VERB_PREDICT] = {"predict", "RUN -i IN -o OUT", 1, 1, "masks of scans, each on its own grid",
                       "predict run -i scans/ -o masks/ --uncertainty"},
     [VERB_PSEUDO] = {"pseudo", "RUN DATASET -o OUT", 2, 2,
                      "propose labels for unlabelled cases, the most ambiguous first",
                      "pseudo run Task04_Hippocampus -o proposed"},
-    [VERB_EVAL] = {"eval", "TRUTH PREDICTION", 2, 2,
-                   "score masks against the truth, case by case",
+    [VERB_EVAL] = {"eval", "TRUTH PREDICTION", 2, 2, "score masks against the truth, case by case",
                    "eval labels/ masks/ --csv scores.csv"},
     [VERB_REPORT] = {"report", "RUN... -o PAGE", 1, 64,
                      "one self-contained page: scores, curves, pictures, facts",
@@ -477,18 +478,21 @@ const struct verb_row verbs[VERB_COUNT] = {
     [VERB_COMPARE] = {"compare", "DATASET -o DIR", 1, 1,
                       "methods x labels x seeds in one plan: tables, figures, a page",
                       "compare Task04_Hippocampus -o cmp --labels 13,26 --seeds 3 --test 52"},
-    [VERB_BENCH] = {"bench", "[NAME...]", 0, 64,
-                    "measure the speed of this machine at falx's work",
+    [VERB_BENCH] = {"bench", "[NAME...]", 0, 64, "measure the speed of this machine at falx's work",
                     "bench io metrics --json"},
-    [VERB_DOCTOR] = {"doctor", "", 0, 0,
-                     "what this machine has and what falx will use",
-                     "doctor --json"},
+    [VERB_DOCTOR] = {"doctor", "", 0, 0, "what this machine has and what falx will use", "doctor --json"},
 };
 
 const char *const group_titles[GROUP_COUNT] = {
-    [GROUP_GENERAL] = "General", [GROUP_READING] = "Reading volumes", [GROUP_WRITING] = "Writing",
-    [GROUP_DATA] = "Data sets", [GROUP_COMPUTE] = "Computing", [GROUP_TRAIN] = "Training",
-    [GROUP_AUA] = "Losses beside that of labels", [GROUP_PREDICT] = "Predicting",
-    [GROUP_PHANTOM] = "Phantom", [GROUP_EVAL] = "Scores and pages",
+    [GROUP_GENERAL] = "General",
+    [GROUP_READING] = "Reading volumes",
+    [GROUP_WRITING] = "Writing",
+    [GROUP_DATA] = "Data sets",
+    [GROUP_COMPUTE] = "Computing",
+    [GROUP_TRAIN] = "Training",
+    [GROUP_AUA] = "Losses beside that of labels",
+    [GROUP_PREDICT] = "Predicting",
+    [GROUP_PHANTOM] = "Phantom",
+    [GROUP_EVAL] = "Scores and pages",
     [GROUP_COMPARE] = "The plan",
 };

@@ -1,6 +1,6 @@
 /* predicting.c - see predicting.h. */
-#include "base/io.h"
 #include "cli/predicting.h"
+#include "base/io.h"
 #include "net/selftest.h"
 
 int predicting_open(struct open_run *out, const struct config *c, int uncertainty, struct error *e)
@@ -8,10 +8,16 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
     const char *folder = c->args[0];
     struct run_request wanted = {
         .device = {.name = c->device, .precision = (enum precision)c->precision, .threads = (int)c->threads},
-        .model = c->model, .tta = c->tta, .largest = c->largest, .adapt = c->adapt,
+        .model = c->model,
+        .tta = c->tta,
+        .largest = c->largest,
+        .adapt = c->adapt,
         .how = {.stride = {(int)c->stride[0], (int)c->stride[1], (int)c->stride[2]},
-                .weight = (enum window_weight)c->window, .uncertainty = uncertainty,
-                .samples = (int)c->samples, .seed = (uint64_t)c->set.seed, .probabilities = c->prob,
+                .weight = (enum window_weight)c->window,
+                .uncertainty = uncertainty,
+                .samples = (int)c->samples,
+                .seed = (uint64_t)c->set.seed,
+                .probabilities = c->prob,
                 .stop = stop_asked}};
     if (c->resume && c->force)
         return fail(e, ERR_CONFIG, "C01", "--resume keeps what is there, --force replaces it: not both");

@@ -13,9 +13,9 @@
 
 #include "cli/config.h"
 
-#define RELEASED                                                                                    \
-    "method = aua\nsteps = 6000\nbatch = 4\nlabeled-batch = 2\ndropout = both\nnb-rule = official\n" \
-    "pcl-ignore-bg = true\nproto-ckpt = middle\nproto-update = true\nconsistency = 0.15\n"           \
+#define RELEASED                                                                                             \
+    "method = aua\nsteps = 6000\nbatch = 4\nlabeled-batch = 2\ndropout = both\nnb-rule = official\n"         \
+    "pcl-ignore-bg = true\nproto-ckpt = middle\nproto-update = true\nconsistency = 0.15\n"                   \
     "lambda-r = 0.1\nbcl-cap = 9000\nssn-rank = 8\nmc-samples = 6\n"
 
 static const struct {

@@ -71,8 +71,8 @@ void stop_watch(enum verb verb)
         stop_code = ERR_STOPPED;
         signal(SIGPIPE, SIG_IGN); /* a log piped to `head` must not end what leaves files [P12] */
     }
-    signal(SIGXFSZ, SIG_IGN);     /* a write past `ulimit -f` fails like one on a full disk [P15] */
-    signal(SIGCHLD, SIG_DFL);     /* where a parent ignores it, a child would end without a trace */
+    signal(SIGXFSZ, SIG_IGN); /* a write past `ulimit -f` fails like one on a full disk [P15] */
+    signal(SIGCHLD, SIG_DFL); /* where a parent ignores it, a child would end without a trace */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);

@@ -86,7 +86,8 @@ static int measure_cost(double *cost, const struct config *c, const struct train
     trial.listen = (struct train_listener){.arg = &m, .step = measure_step, .stop = stop_asked};
     int result = io_make_folders(folder, e) < 0 ? -1 : train_run(&r, &trial, e);
     if (result < 0 && e->code == ERR_STOPPED)
-        fail(e, ERR_STOPPED, "P11", "stopped while steps were timed for --budget; the same command begins "
+        fail(e, ERR_STOPPED, "P11",
+             "stopped while steps were timed for --budget; the same command begins "
              "anew");
     io_remove_tree(folder);
     mem_free(folder);

@@ -53,10 +53,16 @@ int train_prepare(struct recipe *out, const struct config *c, const struct datas
 {
     struct progress_passes passes = {.config = c};
     struct prepare_summary summary;
-    struct prepare_options o = {.preset = recipe, .folder = folder, .version = FALX_VERSION,
-                                .seed = (uint64_t)c->set.seed, .nan = (enum nan_policy)c->nan,
-                                .skip_bad = c->skip_bad, .request = config_request(c), .pool = pool,
-                                .report = console_report(c), .progress = progress_pass,
+    struct prepare_options o = {.preset = recipe,
+                                .folder = folder,
+                                .version = FALX_VERSION,
+                                .seed = (uint64_t)c->set.seed,
+                                .nan = (enum nan_policy)c->nan,
+                                .skip_bad = c->skip_bad,
+                                .request = config_request(c),
+                                .pool = pool,
+                                .report = console_report(c),
+                                .progress = progress_pass,
                                 .progress_arg = &passes};
     int result, times = 0;
     do
@@ -178,8 +184,11 @@ static int load_stores(struct train_data *out, struct dataset *d, const struct c
 {
     static const enum case_mask masks[] = {CASE_MASK_NONE, CASE_MASK_NONE, CASE_MASK_INSIDE, CASE_MASK_FIELD};
     struct volume_request request = config_request(c);
-    struct case_store_options o = {.split = SPLIT_TRAIN, .nan = (enum nan_policy)c->nan,
-                                   .mask = masks[c->set.cov_mask], .request = &request, .pool = pool,
+    struct case_store_options o = {.split = SPLIT_TRAIN,
+                                   .nan = (enum nan_policy)c->nan,
+                                   .mask = masks[c->set.cov_mask],
+                                   .request = &request,
+                                   .pool = pool,
                                    .report = console_report(c)};
     if (c->set.cov_mask == COV_MASK_AUTO && strcmp(c->set.method, "aua") == 0)
         o.mask = CASE_MASK_INSIDE;
@@ -295,7 +304,8 @@ static int check_classes(const struct config *c, const struct case_store *s, str
     if (missing)
         report_line(console_report(c), REPORT_WARNING, c->args[0], "L07",
                     "%d of %d classes, the first of them %d, ha%s no voxel in the labels of training and "
-                    "cannot be learnt", missing, s->n_classes - 1, first, missing == 1 ? "s" : "ve");
+                    "cannot be learnt",
+                    missing, s->n_classes - 1, first, missing == 1 ? "s" : "ve");
     return 0;
 }
 
@@ -329,7 +339,8 @@ static int look_for_focus(const struct config *c, struct case_store *s, struct e
     if (c->set.focus == 0 && seen < 0.1)
         report_line(console_report(c), REPORT_WARNING, c->args[0], NULL,
                     "class %d is in %.0f of 100 patches and may not be learnt: a larger --patch, more "
-                    "--steps or --focus 0.3 may help", rarest, 100 * seen);
+                    "--steps or --focus 0.3 may help",
+                    rarest, 100 * seen);
     return 0;
 }
 

@@ -8,10 +8,10 @@
 #include "sample/case_store.h"
 
 struct train_data {
-    struct case_store store;   /* what is trained on: labelled, then unlabelled */
-    struct case_store val;     /* validation cases; n_cases 0: none */
-    struct run_facts facts;    /* recipe, patch, classes */
-    uint64_t hash;             /* of every name, shape, voxel and label in use */
+    struct case_store store; /* what is trained on: labelled, then unlabelled */
+    struct case_store val;   /* validation cases; n_cases 0: none */
+    struct run_facts facts;  /* recipe, patch, classes */
+    uint64_t hash;           /* of every name, shape, voxel and label in use */
 };
 
 /* Opens, prepares into the cache if the scans are raw, splits off validation cases, loads. Fills the patch

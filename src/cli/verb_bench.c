@@ -83,8 +83,12 @@ static int file_once(struct bench *b, const struct row *r, struct error *e)
 static int sample_once(struct bench *b, const struct row *r, struct error *e)
 {
     enum { BATCHES = 24 };
-    struct sampler_options o = {.n_labeled = 2, .n_unlabeled = 2, .patch = {112, 112, 80},
-                                .augment = {*r->augment, *r->augment}, .seed = b->seed, .depth = 4,
+    struct sampler_options o = {.n_labeled = 2,
+                                .n_unlabeled = 2,
+                                .patch = {112, 112, 80},
+                                .augment = {*r->augment, *r->augment},
+                                .seed = b->seed,
+                                .depth = 4,
                                 .threads = pool_threads(b->pool)};
     if (b->sampler_augment != r->augment) {
         sampler_free(b->sampler);
@@ -128,7 +132,8 @@ static int resample_once(struct bench *b, const struct row *r, struct error *e)
     return 0;
 }
 
-static const struct row rows[] = { /* memory first and always: the others are compared with it */
+static const struct row rows[] = {
+    /* memory first and always: the others are compared with it */
     {"memory", "memory.copy", copy_once, "MB/s", .file = NULL},
     {"io", "io.nii.write", file_once, "MB/s", .file = "a.nii"},
     {"io", "io.nii.read", file_once, "MB/s", .file = "a.nii"},
@@ -170,13 +175,12 @@ static int make_store(struct bench *b, struct error *e)
 /* The scan, and as a prediction its label two voxels off along each axis. */
 static int make_input(struct bench *b, struct error *e)
 {
-    const struct phantom_options o = {.cases = 1, .labeled = 1, .size = {224, 192, 128},
-                                      .classes = 2, .channels = 1, .seed = b->seed};
+    const struct phantom_options o = {
+        .cases = 1, .labeled = 1, .size = {224, 192, 128}, .classes = 2, .channels = 1, .seed = b->seed};
     const int64_t off[3] = {2, 2, 2};
     struct volume moved = {0};
     int status = -1;
-    if (io_temp_folder(&b->folder, e) == 0 &&
-        phantom_make(&b->image, &b->label, &o, 0, b->pool, e) == 0 &&
+    if (io_temp_folder(&b->folder, e) == 0 && phantom_make(&b->image, &b->label, &o, 0, b->pool, e) == 0 &&
         volume_crop(&moved, &b->label, off, b->label.dims, 0, e) == 0 &&
         volume_labels(&b->truth, NULL, &b->label, e) == 0 &&
         volume_labels(&b->prediction, NULL, &moved, e) == 0)

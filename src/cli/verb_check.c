@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_write.h"
 #include "cli/config.h"
 #include "data/check.h"
-#include "base/json_write.h"
 
 struct range { /* of a number over the cases */
     double min, max;
@@ -80,14 +80,14 @@ static void print_classes(const struct dataset *d, const struct check_result *r)
     }
 }
 
-static void print_text(const struct dataset *d, const struct check_result *r,
-                       const struct summary *s, const struct told *told)
+static void print_text(const struct dataset *d, const struct check_result *r, const struct summary *s,
+                       const struct told *told)
 {
     char shown[4096];
     printf("%-12s%s\n", "data set", text_escape(shown, sizeof shown, d->root));
     printf("%-12s%s\n", "layout", layout_name(d->layout));
-    printf("%-12s%d labelled, %d unlabelled, %d test (%d with labels)\n", "cases", s->labeled,
-           s->unlabeled, s->test, s->test_labeled);
+    printf("%-12s%d labelled, %d unlabelled, %d test (%d with labels)\n", "cases", s->labeled, s->unlabeled,
+           s->test, s->test_labeled);
     if (r->n_bad < r->n_cases) {
         print_ranges("size", s->voxels);
         print_ranges("spacing mm", s->spacing_mm);
@@ -106,8 +106,7 @@ static void print_text(const struct dataset *d, const struct check_result *r,
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void json_lines(struct js_out *o, const char *key, const struct told *t,
-                       enum report_kind kind)
+static void json_lines(struct js_out *o, const char *key, const struct told *t, enum report_kind kind)
 {
     js_out_open(o, key, '[');
     for (int i = 0; i < t->n; i++)
@@ -173,8 +172,8 @@ static void json_twins(struct js_out *o, const struct dataset *d, const struct c
 }
 
 /* Answers the exit code of printing. */
-static int print_as_json(const struct dataset *d, const struct check_result *r,
-                         const struct summary *s, const struct told *told)
+static int print_as_json(const struct dataset *d, const struct check_result *r, const struct summary *s,
+                         const struct told *told)
 {
     struct js_out o = {0};
     js_out_open(&o, NULL, '{');
@@ -212,10 +211,15 @@ static int check_and_print(const struct config *c, struct told *told, struct poo
     if (*d.note)
         report_line(&told->report, REPORT_NOTE, NULL, NULL, "%s", d.note);
     struct progress *progress = progress_begin(c, "checking", d.n_cases);
-    struct check_options o = {
-        .request = config_request(c), .nan = (enum nan_policy)c->nan, .skip_bad = c->skip_bad,
-        .patch = {c->set.patch[0], c->set.patch[1], c->set.patch[2]}, .labeled_batch = c->set.labeled_batch,
-        .pool = pool, .report = &told->report, .done = progress_count, .arg = progress};
+    struct check_options o = {.request = config_request(c),
+                              .nan = (enum nan_policy)c->nan,
+                              .skip_bad = c->skip_bad,
+                              .patch = {c->set.patch[0], c->set.patch[1], c->set.patch[2]},
+                              .labeled_batch = c->set.labeled_batch,
+                              .pool = pool,
+                              .report = &told->report,
+                              .done = progress_count,
+                              .arg = progress};
     int result = check_dataset(&r, &d, &o, &e);
     progress_end(progress);
     int code = 0;
@@ -241,8 +245,7 @@ int verb_check(struct config *c)
     struct told told = {.report = {.line = told_keep}, .next = console_report(c)};
     struct pool *pool = NULL;
     struct error e = {0};
-    int code =
-        pool_new(&pool, (int)c->threads, &e) < 0 ? complain(&e) : check_and_print(c, &told, pool);
+    int code = pool_new(&pool, (int)c->threads, &e) < 0 ? complain(&e) : check_and_print(c, &told, pool);
     pool_free(pool);
     told_free(&told);
     return code;

@@ -52,8 +52,8 @@ static int sweep(const struct plan *p, struct error *e)
 /* Refuses a folder with somebody else's tables or page: a plan writes its own only where runs/ is. */
 static int spare_others(const char *dir, struct error *e)
 {
-    static const char *const written[] = {"results.md", "results.csv", "results.tex", "cost.md", "cost.csv",
-                                          "cost.tex", "cases.csv", "report.html"};
+    static const char *const written[] = {"results.md", "results.csv", "results.tex", "cost.md",
+                                          "cost.csv",   "cost.tex",    "cases.csv",   "report.html"};
     char *runs = path_join(e, dir, "runs");
     int result = runs ? 0 : -1, is_plan = runs && io_is_folder(runs);
     mem_free(runs);

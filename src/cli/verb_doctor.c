@@ -166,8 +166,8 @@ static void gpu_facts(struct js_out *o)
 /* *e: what the self-test found wrong. */
 static void used_facts(struct js_out *o, const struct config *c, struct error *e)
 {
-    struct device_options wanted = {.name = c->device, .precision = (enum precision)c->precision,
-                                    .threads = (int)c->threads};
+    struct device_options wanted = {
+        .name = c->device, .precision = (enum precision)c->precision, .threads = (int)c->threads};
     struct selftest found;
     char text[96];
     js_out_int(o, "threads", c->threads ? c->threads : pool_usable_cores());
@@ -193,9 +193,12 @@ static void library_facts(struct js_out *o)
 
 static void all_facts(struct js_out *o, const struct config *c, struct error *e)
 {
-    static const struct { const char *name; void (*facts)(struct js_out *o); } groups[] = {
-        {"cpu", cpu_facts},         {"memory", memory_facts},       {"libraries", library_facts},
-        {"helpers", helper_facts},  {"temporary", temporary_facts},     {"gpu", gpu_facts},
+    static const struct {
+        const char *name;
+        void (*facts)(struct js_out *o);
+    } groups[] = {
+        {"cpu", cpu_facts},        {"memory", memory_facts},       {"libraries", library_facts},
+        {"helpers", helper_facts}, {"temporary", temporary_facts}, {"gpu", gpu_facts},
     };
     struct limit l;
     js_out_open(o, NULL, '{');

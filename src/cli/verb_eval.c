@@ -42,17 +42,16 @@ static int choose_volume(struct volume *v, const struct config *c, struct error 
                 (long long)volume_channels(v));
 }
 
-static int check_grids(const struct volume *truth, const struct volume *prediction,
-                       double tolerance_mm, struct error *e)
+static int check_grids(const struct volume *truth, const struct volume *prediction, double tolerance_mm,
+                       struct error *e)
 {
     const int64_t *t = truth->dims, *p = prediction->dims;
     int axis[3], flip[3];
     if (volume_find_turn(axis, flip, prediction, truth, tolerance_mm) == 1)
         return 0; /* the same voxels in another order: turned when they are read */
     if (memcmp(t, p, 3 * sizeof *t) != 0)
-        return fail(e, ERR_DATA, "L02",
-                    "%lld x %lld x %lld voxels, the truth has %lld x %lld x %lld", (long long)p[0],
-                    (long long)p[1], (long long)p[2], (long long)t[0], (long long)t[1],
+        return fail(e, ERR_DATA, "L02", "%lld x %lld x %lld voxels, the truth has %lld x %lld x %lld",
+                    (long long)p[0], (long long)p[1], (long long)p[2], (long long)t[0], (long long)t[1],
                     (long long)t[2]);
     if (!truth->geometry.known || !prediction->geometry.known)
         return 0; /* a file that states no position cannot contradict one */
@@ -64,8 +63,7 @@ static int check_grids(const struct volume *truth, const struct volume *predicti
     return 0;
 }
 
-static int read_header(struct volume *out, const char *path, const struct eval *v,
-                       struct error *e)
+static int read_header(struct volume *out, const char *path, const struct eval *v, struct error *e)
 {
     struct volume_request r = v->request;
     r.part = VOLUME_HEADER_ONLY;
@@ -79,8 +77,7 @@ static int check_pair(const struct pair *p, const struct eval *v, struct error *
 {
     struct volume truth = {0}, prediction = {0};
     int result = -1;
-    if (read_header(&truth, p->truth, v, e) < 0 ||
-        read_header(&prediction, p->prediction, v, e) < 0)
+    if (read_header(&truth, p->truth, v, e) < 0 || read_header(&prediction, p->prediction, v, e) < 0)
         goto out;
     result = check_grids(&truth, &prediction, v->c->geometry_tolerance_mm, e);
     if (result < 0)
@@ -256,8 +253,8 @@ static int load_map(float **out, const struct eval *v, const struct pair *p, con
 }
 
 /* The case's name and its two best-known scores, as far as they are defined. */
-static char *picture_title(const struct eval *v, const struct pair *p,
-                           const struct case_score *score, struct error *e)
+static char *picture_title(const struct eval *v, const struct pair *p, const struct case_score *score,
+                           struct error *e)
 {
     double mean[METRIC_COUNT];
     metrics_case_mean(mean, score);
@@ -265,8 +262,7 @@ static char *picture_title(const struct eval *v, const struct pair *p,
         return mem_format(e, "%s   empty", p->name);
     if (isnan(mean[METRIC_HD95]))
         return mem_format(e, "%s   Dice %.3f", p->name, mean[METRIC_DICE]);
-    return mem_format(e, "%s   Dice %.3f   95HD %.2f %s", p->name, mean[METRIC_DICE],
-                      mean[METRIC_HD95],
+    return mem_format(e, "%s   Dice %.3f   95HD %.2f %s", p->name, mean[METRIC_DICE], mean[METRIC_HD95],
                       v->options.protocol == METRIC_PROTOCOL_PAPER ? "voxels" : "mm");
 }
 
@@ -286,8 +282,8 @@ static int draw_sheet(const struct eval *v, const struct pair *p, const struct s
 static int draw_case(const struct eval *v, const struct pair *p, const struct case_score *score,
                      const struct mask mask[2], struct error *e)
 {
-    struct sheet s = {.geometry = &mask[0].volume.geometry, .truth = mask[0].labels,
-                      .prediction = mask[1].labels};
+    struct sheet s = {
+        .geometry = &mask[0].volume.geometry, .truth = mask[0].labels, .prediction = mask[1].labels};
     const char *map = map_names[v->c->map];
     float *image = NULL, *heat = NULL;
     int result = -1;
@@ -410,7 +406,8 @@ static void warn_of_numbers(const struct eval *v)
     int from = v->cases[0].classes[truth].class, to = v->cases[0].classes[prediction].class;
     report_line(v->report, REPORT_WARNING, NULL, "L04",
                 "class %d is in truths only and class %d in predictions only; if they are one, use "
-                "--label-map %d=%d", from, to, from, to);
+                "--label-map %d=%d",
+                from, to, from, to);
 }
 
 /* Returns the exit code. */

@@ -6,8 +6,7 @@
 #include "cli/config.h"
 #include "volume/volume.h"
 
-static void to_json(struct js_out *o, const char *path, const struct volume *v,
-                    const struct volume_stats *s)
+static void to_json(struct js_out *o, const char *path, const struct volume *v, const struct volume_stats *s)
 {
     char orientation[4];
     geometry_orientation(orientation, &v->geometry);

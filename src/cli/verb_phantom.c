@@ -11,12 +11,16 @@ static int options_from(struct phantom_options *o, const struct config *c, struc
     if (labeled == 0) /* few labels, many scans: what falx is for */
         labeled = c->cases < 4 ? c->cases : 4;
     if (labeled > c->cases)
-        return fail(e, ERR_CONFIG, "C03", "--labeled %lld, allowed 1..%lld (--cases)",
-                    (long long)labeled, (long long)c->cases);
-    *o = (struct phantom_options){
-        .cases = (int)c->cases, .labeled = (int)labeled, .test = (int)c->test,
-        .size = {c->size[0], c->size[1], c->size[2]}, .classes = (int)c->classes,
-        .channels = (int)c->channels, .seed = (uint64_t)c->set.seed, .version = FALX_VERSION};
+        return fail(e, ERR_CONFIG, "C03", "--labeled %lld, allowed 1..%lld (--cases)", (long long)labeled,
+                    (long long)c->cases);
+    *o = (struct phantom_options){.cases = (int)c->cases,
+                                  .labeled = (int)labeled,
+                                  .test = (int)c->test,
+                                  .size = {c->size[0], c->size[1], c->size[2]},
+                                  .classes = (int)c->classes,
+                                  .channels = (int)c->channels,
+                                  .seed = (uint64_t)c->set.seed,
+                                  .version = FALX_VERSION};
     if (phantom_layout(&o->layout, c->layout, e) < 0)
         return -1;
     return phantom_check(o, e);
@@ -52,7 +56,7 @@ int verb_phantom(struct config *c)
     if (rc < 0)
         return complain(&e);
     if (!c->quiet)
-        printf("%s: %d training cases (%d labelled), %d test cases, layout %s, seed %lld\n", folder,
-               o.cases, o.labeled, o.test, c->layout, (long long)c->set.seed);
+        printf("%s: %d training cases (%d labelled), %d test cases, layout %s, seed %lld\n", folder, o.cases,
+               o.labeled, o.test, c->layout, (long long)c->set.seed);
     return 0;
 }

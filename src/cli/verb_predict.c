@@ -149,8 +149,7 @@ static int check_outputs(const struct config *c, const struct dataset *d, struct
     for (int i = 0; i < d->n_cases; i++)
         for (int k = 0; k < N_OUTPUTS; k++) {
             char *path = output_path(c, d, &d->cases[i], k, e);
-            int result = !path ? -1 : !is_wanted(c, k) ? 0
-                         : check_output(path, &d->cases[i], c, e);
+            int result = !path ? -1 : !is_wanted(c, k) ? 0 : check_output(path, &d->cases[i], c, e);
             mem_free(path);
             if (result < 0)
                 return -1;

@@ -20,17 +20,22 @@ static void print_result(const char *folder, const struct prepare_summary *s)
 }
 
 /* The exit code. */
-static int prepare(const struct config *c, const struct dataset *d, struct pool *pool,
-                   struct error *e)
+static int prepare(const struct config *c, const struct dataset *d, struct pool *pool, struct error *e)
 {
     struct progress_passes passes = {.config = c};
     struct prepare_summary summary;
-    struct prepare_options o = {.preset = c->preset ? c->preset : "auto", .folder = c->output,
-                                .version = FALX_VERSION, .seed = (uint64_t)c->set.seed,
-                                .nan = (enum nan_policy)c->nan, .force = c->force,
-                                .skip_bad = c->skip_bad, .request = config_request(c),
-                                .pool = pool, .report = console_report(c),
-                                .progress = progress_pass, .progress_arg = &passes};
+    struct prepare_options o = {.preset = c->preset ? c->preset : "auto",
+                                .folder = c->output,
+                                .version = FALX_VERSION,
+                                .seed = (uint64_t)c->set.seed,
+                                .nan = (enum nan_policy)c->nan,
+                                .force = c->force,
+                                .skip_bad = c->skip_bad,
+                                .request = config_request(c),
+                                .pool = pool,
+                                .report = console_report(c),
+                                .progress = progress_pass,
+                                .progress_arg = &passes};
     if (d->note[0])
         report_line(o.report, REPORT_NOTE, d->root, NULL, "%s", d->note);
     int status = prepare_set(&summary, d, &o, e);

@@ -177,8 +177,7 @@ static int check_outputs(const struct config *c, const struct dataset *d, const 
     return result;
 }
 
-static int propose_all(struct open_run *p, const struct config *c, const struct dataset *d,
-                       struct error *e)
+static int propose_all(struct open_run *p, const struct config *c, const struct dataset *d, struct error *e)
 {
     int n = dataset_count(d, SPLIT_TRAIN, 0), done = 0, result = -1;
     struct progress *line = progress_begin(c, "proposing", n);

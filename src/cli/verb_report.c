@@ -174,7 +174,10 @@ static int draw_chart(struct chart *out, const struct report_page *p, int i, con
     out->drawn = run      ? report_draw_losses(&out->svg, run, 1)
                  : i == 1 ? report_draw_validation(&out->svg, p, 1)
                           : report_draw_cases(&out->svg, p, 1, e);
-    out->path = mem_format(e, "%s/%s%s.svg", folder, run ? "loss-" : i == 1 ? "validation" : "dice",
+    out->path = mem_format(e, "%s/%s%s.svg", folder,
+                           run      ? "loss-"
+                           : i == 1 ? "validation"
+                                    : "dice",
                            run ? run->name : "");
     return out->drawn < 0 || !out->path ? -1 : 0;
 }
@@ -205,8 +208,11 @@ static int write_charts(const struct report_page *p, const struct config *c, str
 
 static int write_all(const struct reporting *t, const struct config *c, struct error *e)
 {
-    struct report_page page = {.title = c->title, .runs = t->runs, .n_runs = t->n_runs,
-                               .pictures = &t->pictures, .version = FALX_VERSION};
+    struct report_page page = {.title = c->title,
+                               .runs = t->runs,
+                               .n_runs = t->n_runs,
+                               .pictures = &t->pictures,
+                               .version = FALX_VERSION};
     struct html h = {0};
     if (c->charts && write_charts(&page, c, e) < 0)
         return -1;
@@ -291,8 +297,8 @@ static int tell(const struct reporting *t, const struct config *c)
     if (c->eval)
         print_table(t);
     if (!c->quiet)
-        printf("%s: %d run%s, %d picture%s\n", c->output, t->n_runs, t->n_runs == 1 ? "" : "s",
-               t->pictures.n, t->pictures.n == 1 ? "" : "s");
+        printf("%s: %d run%s, %d picture%s\n", c->output, t->n_runs, t->n_runs == 1 ? "" : "s", t->pictures.n,
+               t->pictures.n == 1 ? "" : "s");
     return 0;
 }
 

@@ -25,13 +25,13 @@ struct telling {
     const struct config *config;
     struct progress *line;
     struct runs *runs;
-    int log;             /* descriptor, or -1 */
-    double start;        /* of this process's training, by clock_seconds() */
-    double earlier;      /* seconds of those that a resumed run had before */
-    int stepped;         /* steps of this process */
-    double first;        /* when the first of them was done */
-    struct error error;  /* of the store of numbers */
-    struct error lost;   /* the first record that was given up: the exit code of a run that came to its end */
+    int log;            /* descriptor, or -1 */
+    double start;       /* of this process's training, by clock_seconds() */
+    double earlier;     /* seconds of those that a resumed run had before */
+    int stepped;        /* steps of this process */
+    double first;       /* when the first of them was done */
+    struct error error; /* of the store of numbers */
+    struct error lost;  /* the first record that was given up: the exit code of a run that came to its end */
 };
 
 /* A record that cannot be written is given up with one warning: the run matters more. Its end tells [P04]. */
@@ -95,7 +95,8 @@ static void tell_pace(struct telling *t, const struct train_step *s)
     if (t->stepped == 1 + TIMED && hours > LONG_HOURS)
         report_line(console_report(t->config), REPORT_NOTE, NULL, NULL,
                     "about %.0f hours at this pace: a GPU, a smaller --patch or --filters make steps faster, "
-                    "--budget 8h takes as many as fit", hours);
+                    "--budget 8h takes as many as fit",
+                    hours);
 }
 
 static void tell_step(void *arg, const struct train_step *s)
@@ -105,8 +106,8 @@ static void tell_step(void *arg, const struct train_step *s)
     int n = 0;
     tell_pace(t, s);
     for (int i = 0; i < s->n_notes && t->runs; i++)
-        if (runs_add_step(t->runs, s->phase_number, s->step, s->notes[i].name, s->notes[i].value,
-                          &t->error) < 0)
+        if (runs_add_step(t->runs, s->phase_number, s->step, s->notes[i].name, s->notes[i].value, &t->error) <
+            0)
             store_failed(t);
     if (t->runs && s->done % FLUSH_EVERY == 0 && runs_flush(t->runs, &t->error) < 0)
         store_failed(t);
@@ -116,8 +117,7 @@ static void tell_step(void *arg, const struct train_step *s)
     n = snprintf(text, sizeof text, "%s %lld/%lld rate=%.3g", s->phase, (long long)s->step,
                  (long long)s->steps, s->rate);
     for (int i = 0; i < s->n_notes && n < (int)sizeof text - 40; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, " %s=%.5g", s->notes[i].name,
-                      s->notes[i].value);
+        n += snprintf(text + n, sizeof text - (size_t)n, " %s=%.5g", s->notes[i].name, s->notes[i].value);
     snprintf(text + n, sizeof text - (size_t)n, "\n");
     log_line(t, text);
 }
@@ -216,8 +216,8 @@ static int take_recorded(struct config *c, struct error *e)
         result = fail(e, ERR_BUSY, "K05", "this run was begun with seed = %lld, not %lld", (long long)seed,
                       (long long)c->set.seed);
     else if (strcmp(recipe, c->recipe) != 0)
-        result = fail(e, ERR_BUSY, "K05", "this run was begun with recipe = %.40s, not %s", recipe,
-                      c->recipe);
+        result =
+            fail(e, ERR_BUSY, "K05", "this run was begun with recipe = %.40s, not %s", recipe, c->recipe);
     if (result < 0)
         fail_in(e, path);
     if (result == 0 && c->budget)
@@ -316,16 +316,18 @@ static int check_memory(size_t *planned, const struct config *c, const struct tr
     if (result == 0)
         snprintf(needs, sizeof needs, "%zu MiB", bytes >> 20);
     if (result < 0 || (int64_t)bytes > available)
-        return fail(e, ERR_MEMORY, "P17", "%lld MiB of memory are available, this training needs %s: a "
-                    "smaller --patch, --batch or --filters may fit", (long long)(available >> 20), needs);
+        return fail(e, ERR_MEMORY, "P17",
+                    "%lld MiB of memory are available, this training needs %s: a "
+                    "smaller --patch, --batch or --filters may fit",
+                    (long long)(available >> 20), needs);
     *planned = bytes;
     if (d->store.bytes <= dev->room)
         bytes += d->store.bytes; /* the device holds the cases, too */
     report_line(console_report(c), REPORT_NOTE, NULL, NULL,
                 "%s, %s: %d labelled and %d unlabelled cases, patch %lld,%lld,%lld, %zu MiB for training",
                 dev->describe, precision_name(dev->precision), d->store.n_labeled,
-                d->store.n_cases - d->store.n_labeled, (long long)c->set.patch[0],
-                (long long)c->set.patch[1], (long long)c->set.patch[2], bytes >> 20);
+                d->store.n_cases - d->store.n_labeled, (long long)c->set.patch[0], (long long)c->set.patch[1],
+                (long long)c->set.patch[2], bytes >> 20);
     return 0;
 }
 
@@ -344,14 +346,26 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
 {
     struct telling t = {.config = c, .log = -1};
     struct train_result result;
-    struct train_options o = {
-        .run = c->output, .lock = lock, .settings = &c->set, .store = &d->store,
-        .val = d->val.n_cases ? &d->val : NULL,
-        .dev = dev, .checkpoint_every = c->checkpoint_every, .checkpoint_seconds = 300, .resume = c->resume,
-        .override = c->override, .data_hash = d->hash, .version = FALX_VERSION,
-        .sampler_threads = train_sampler_threads(dev), .report = console_report(c),
-        .listen = {.arg = &t, .resumed = tell_resumed, .step = tell_step,
-                    .validated = tell_validation, .saving = tell_saving, .stop = stop_asked}};
+    struct train_options o = {.run = c->output,
+                              .lock = lock,
+                              .settings = &c->set,
+                              .store = &d->store,
+                              .val = d->val.n_cases ? &d->val : NULL,
+                              .dev = dev,
+                              .checkpoint_every = c->checkpoint_every,
+                              .checkpoint_seconds = 300,
+                              .resume = c->resume,
+                              .override = c->override,
+                              .data_hash = d->hash,
+                              .version = FALX_VERSION,
+                              .sampler_threads = train_sampler_threads(dev),
+                              .report = console_report(c),
+                              .listen = {.arg = &t,
+                                         .resumed = tell_resumed,
+                                         .step = tell_step,
+                                         .validated = tell_validation,
+                                         .saving = tell_saving,
+                                         .stop = stop_asked}};
     if (budget > 0 && !c->resume && budget_measure(c, &o, budget, e) < 0)
         return -1;
     if (!c->resume && write_run_json(c, d, dev, e) < 0)
@@ -386,8 +400,8 @@ int verb_train(struct config *c)
     struct error e = {.code = ERR_NONE};
     struct train_data data = {0};
     struct device *dev = NULL;
-    struct device_options o = {.name = c->device, .precision = (enum precision)c->precision,
-                               .threads = (int)c->threads};
+    struct device_options o = {
+        .name = c->device, .precision = (enum precision)c->precision, .threads = (int)c->threads};
     double budget = 0.0;
     size_t missing = io_missing(c->output), planned = 0;
     int lock = -1, result = -1;

@@ -20,7 +20,7 @@
 enum { MAX_LINES = 64, MAX_COUNTS = 16 };
 
 static const char *const names[CHART_COUNT] = {"dice-by-case", "dice-by-labels", "learning-curves",
-                                               "validation", "uncertainty", "features"};
+                                               "validation",   "uncertainty",    "features"};
 
 const char *compare_chart_name(enum compare_chart k)
 {
@@ -65,8 +65,13 @@ static int draw_cases(struct html *h, const struct comparison *c, int64_t labele
         rows[n++] = (struct svg_row){.name = t->lines[l].title, .value = mine};
     }
     snprintf(title, sizeof title, "Dice of each case, %lld labelled", (long long)labeled);
-    struct svg_dots d = {.title = title, .x_name = "Dice", .cases = (const char *const *)c->cases,
-                         .n_cases = c->n_cases, .rows = rows, .n_rows = n, .alone = alone};
+    struct svg_dots d = {.title = title,
+                         .x_name = "Dice",
+                         .cases = (const char *const *)c->cases,
+                         .n_cases = c->n_cases,
+                         .rows = rows,
+                         .n_rows = n,
+                         .alone = alone};
     if (n > 0)
         svg_dots(h, &d);
     mem_free(dice);
@@ -97,8 +102,12 @@ static int draw_labels(struct html *h, const struct comparison *c, int alone)
         y[s][at] = t->lines[l].mean[0];
         several |= series[s].n > 1;
     }
-    struct svg_chart chart = {.title = "Dice by the number of labelled cases", .x_name = "labelled cases",
-                              .y_name = "Dice", .series = series, .n_series = n, .dots = 1,
+    struct svg_chart chart = {.title = "Dice by the number of labelled cases",
+                              .x_name = "labelled cases",
+                              .y_name = "Dice",
+                              .series = series,
+                              .n_series = n,
+                              .dots = 1,
                               .alone = alone};
     if (several)
         svg_lines(h, &chart);
@@ -112,8 +121,8 @@ static int add_curves(struct svg_series series[MAX_LINES], int n,
     for (int i = 0; i < REPORT_PHASES && n < MAX_LINES; i++) {
         if (curves[i].n == 0)
             continue;
-        series[n++] = (struct svg_series){.name = name, .x = curves[i].step, .y = curves[i].value,
-                                          .n = curves[i].n, .colour = colour};
+        series[n++] = (struct svg_series){
+            .name = name, .x = curves[i].step, .y = curves[i].value, .n = curves[i].n, .colour = colour};
         name = NULL;
     }
     return n;
@@ -134,9 +143,15 @@ static int draw_curves(struct html *h, const struct comparison *c, int64_t label
     }
     snprintf(title, sizeof title, "%s, %lld labelled, first seed",
              validation ? "Dice on validation cases" : "Loss", (long long)labeled);
-    struct svg_chart chart = {.title = title, .x_name = "step", .y_name = validation ? "Dice" : "loss",
-                              .series = series, .n_series = n, .log = !validation, .smooth = !validation,
-                              .dots = validation, .alone = alone};
+    struct svg_chart chart = {.title = title,
+                              .x_name = "step",
+                              .y_name = validation ? "Dice" : "loss",
+                              .series = series,
+                              .n_series = n,
+                              .log = !validation,
+                              .smooth = !validation,
+                              .dots = validation,
+                              .alone = alone};
     if (n > 0)
         svg_lines(h, &chart);
     return n > 0;
@@ -172,9 +187,14 @@ static int draw_uncertainty(struct html *h, const struct comparison *c, int i, i
     char a[24], b[24];
     snprintf(title, sizeof title, "%.60s, %lld labelled: uncertainty and Dice, correlation %s, of ranks %s",
              line->title, (long long)line->labeled, two_digits(a, linear), two_digits(b, rank));
-    struct svg_scatter s = {.title = title, .x_name = "ambiguity of the case", .y_name = "Dice",
-                            .names = (const char *const *)c->cases, .x = line->ambiguity, .y = dice,
-                            .n = c->n_cases, .alone = alone};
+    struct svg_scatter s = {.title = title,
+                            .x_name = "ambiguity of the case",
+                            .y_name = "Dice",
+                            .names = (const char *const *)c->cases,
+                            .x = line->ambiguity,
+                            .y = dice,
+                            .n = c->n_cases,
+                            .alone = alone};
     if (result == 0)
         svg_scatter(h, &s);
     mem_free(dice);
@@ -184,8 +204,8 @@ static int draw_uncertainty(struct html *h, const struct comparison *c, int i, i
 /* The parts of AUA if they were compared, else the methods; chart i: the i-th line that told its features. */
 static int draw_features(struct html *h, const struct comparison *c, int i, int alone)
 {
-    static const char *const classes[] = {"background", "class 1", "class 2", "class 3", "class 4",
-                                          "class 5"};
+    static const char *const classes[] = {"background", "class 1", "class 2",
+                                          "class 3",    "class 4", "class 5"};
     const struct compare_table *t = &c->tables[0];
     const struct compare_run *r = NULL;
     const struct compare_line *line = NULL;
@@ -208,9 +228,16 @@ static int draw_features(struct html *h, const struct comparison *c, int i, int 
     snprintf(title, sizeof title, "%.60s, %lld labelled: features near the boundary, classes apart %s",
              line->title, (long long)line->labeled, two_digits(number, f->apart));
     snprintf(axis, sizeof axis, "first of two axes that hold %.0f %% of the variance", 100 * f->explained);
-    struct svg_scatter s = {.title = title, .x_name = axis, .y_name = "second axis", .colour = f->class,
-                            .kinds = classes, .n_kinds = highest < SVG_COLOURS ? highest + 1 : SVG_COLOURS,
-                            .x = f->x, .y = f->y, .n = f->n, .alone = alone};
+    struct svg_scatter s = {.title = title,
+                            .x_name = axis,
+                            .y_name = "second axis",
+                            .colour = f->class,
+                            .kinds = classes,
+                            .n_kinds = highest < SVG_COLOURS ? highest + 1 : SVG_COLOURS,
+                            .x = f->x,
+                            .y = f->y,
+                            .n = f->n,
+                            .alone = alone};
     svg_scatter(h, &s);
     return 1;
 }

@@ -13,35 +13,35 @@
 
 #include "report/report.h"
 
-struct compare_cost {          /* NaN: not told */
-    double parameters;         /* of the network that predicts */
-    double seconds;            /* of training */
-    double steps;              /* updates of all phases */
-    double seconds_case;       /* of predicting a case, the reading of files included */
-    double planned_bytes;      /* of models, activations and batches in training */
-    double peak_bytes;         /* of the device if it has memory of its own, else of the process */
+struct compare_cost {     /* NaN: not told */
+    double parameters;    /* of the network that predicts */
+    double seconds;       /* of training */
+    double steps;         /* updates of all phases */
+    double seconds_case;  /* of predicting a case, the reading of files included */
+    double planned_bytes; /* of models, activations and batches in training */
+    double peak_bytes;    /* of the device if it has memory of its own, else of the process */
 };
 
-struct compare_curve {         /* of one number in one phase */
+struct compare_curve { /* of one number in one phase */
     int n;
-    double *step, *value;      /* thinned to at most SVG_MAX_POINTS; steps are counted over all phases */
+    double *step, *value; /* thinned to at most SVG_MAX_POINTS; steps are counted over all phases */
 };
 
-struct compare_features {      /* of voxels near the boundary, along their two main axes */
+struct compare_features { /* of voxels near the boundary, along their two main axes */
     int n;
     double *x, *y;
     int *class;
-    double apart;              /* variance between classes over that inside of them */
-    double explained;          /* share of the variance that the two axes hold */
+    double apart;     /* variance between classes over that inside of them */
+    double explained; /* share of the variance that the two axes hold */
 };
 
 struct compare_run {
     char *name;
-    char *error;               /* why there are no scores; NULL: there are */
+    char *error; /* why there are no scores; NULL: there are */
     char *precision, *processor;
     struct report_scores scores;
     double (*value)[REPORT_METRICS]; /* (scores.n_cases), mean over classes; NaN: undefined */
-    double *ambiguity;         /* (scores.n_cases), or NULL: not asked for */
+    double *ambiguity;               /* (scores.n_cases), or NULL: not asked for */
     struct compare_cost cost;
     struct compare_curve loss[REPORT_PHASES], validation[REPORT_PHASES];
     struct compare_features features; /* n = 0: none */
@@ -50,43 +50,43 @@ struct compare_run {
 int compare_run_read(struct compare_run *out, const char *path, struct error *e);
 void compare_run_free(struct compare_run *r); /* zeroed ones are fine */
 
-struct compare_line {          /* of a table: one variant at one number of labels */
-    const char *title;         /* "aua", "+ BCL" */
-    const char *method;        /* name in the paper's tables; NULL: in none */
-    int64_t labeled, unlabeled; /* cases that it learns from */
-    int upper_bound;           /* 1: all labels, nothing unlabelled */
-    int reference;             /* the line of this table that it is tested against; itself or -1: not */
+struct compare_line {                /* of a table: one variant at one number of labels */
+    const char *title;               /* "aua", "+ BCL" */
+    const char *method;              /* name in the paper's tables; NULL: in none */
+    int64_t labeled, unlabeled;      /* cases that it learns from */
+    int upper_bound;                 /* 1: all labels, nothing unlabelled */
+    int reference;                   /* the line of this table that it is tested against; itself or -1: not */
     const struct compare_run **runs; /* (n_seeds); NULL: not finished yet */
     int n_seeds;
 
     /* set by compare_summarise() */
     int n_done;
-    double mean[REPORT_METRICS], sd[REPORT_METRICS]; /* over seeds, of the means over cases */
+    double mean[REPORT_METRICS], sd[REPORT_METRICS];  /* over seeds, of the means over cases */
     double p[REPORT_METRICS], p_holm[REPORT_METRICS]; /* against the reference; NaN: not tested */
-    double (*cases)[REPORT_METRICS]; /* (n_cases of the comparison), means over seeds */
-    double *ambiguity;         /* (n_cases), means over seeds; NaN: not asked for */
-    struct compare_cost cost;  /* means over seeds */
+    double (*cases)[REPORT_METRICS];                  /* (n_cases of the comparison), means over seeds */
+    double *ambiguity;                                /* (n_cases), means over seeds; NaN: not asked for */
+    struct compare_cost cost;                         /* means over seeds */
 };
 
 struct compare_table {
-    const char *name, *title;  /* "methods", "Methods" */
+    const char *name, *title; /* "methods", "Methods" */
     struct compare_line *lines;
     int n_lines;
 };
 
 struct comparison {
     const char *title, *version;
-    const char *about;         /* a sentence on data and settings */
-    const char *published;     /* name of the paper's table to put beside, or NULL */
+    const char *about;     /* a sentence on data and settings */
+    const char *published; /* name of the paper's table to put beside, or NULL */
     struct compare_table *tables;
     int n_tables;
 
     /* set by compare_summarise() */
-    char **cases;              /* names of all cases that any run scored, in order of the alphabet */
+    char **cases; /* names of all cases that any run scored, in order of the alphabet */
     int n_cases;
     const struct compare_run *first; /* finished one */
-    char unit[16];             /* of distances */
-    int mixed;                 /* 1: not all runs were computed with the same precision and processor */
+    char unit[16];                   /* of distances */
+    int mixed;                       /* 1: not all runs were computed with the same precision and processor */
 };
 int compare_summarise(struct comparison *c, struct error *e);
 void compare_done(struct comparison *c); /* frees what compare_summarise() made */
@@ -105,11 +105,11 @@ const struct compare_published *compare_published_find(const char *table, const 
 
 /* ---- between the files of this folder -------------------------------------------------------------- */
 
-struct grid {                  /* a table as text: row 0 is the head */
-    char **text;               /* (rows, columns), mem_alloc'd or NULL: empty */
+struct grid {    /* a table as text: row 0 is the head */
+    char **text; /* (rows, columns), mem_alloc'd or NULL: empty */
     int rows, columns;
-    unsigned char *best;       /* (rows, columns): 1 to be printed bold */
-    int n_left;                /* columns from the left that hold words */
+    unsigned char *best; /* (rows, columns): 1 to be printed bold */
+    int n_left;          /* columns from the left that hold words */
     const char *title;
 };
 void grid_free(struct grid *g);
@@ -126,7 +126,12 @@ int compare_missing(const struct comparison *c);
 
 /* Charts: files of their own, or parts of a page. */
 enum compare_chart {
-    CHART_CASES, CHART_LABELS, CHART_LOSS, CHART_VALIDATION, CHART_UNCERTAINTY, CHART_FEATURES,
+    CHART_CASES,
+    CHART_LABELS,
+    CHART_LOSS,
+    CHART_VALIDATION,
+    CHART_UNCERTAINTY,
+    CHART_FEATURES,
     CHART_COUNT
 };
 const char *compare_chart_name(enum compare_chart k); /* "dice-by-case" */

@@ -61,8 +61,18 @@ void grid_markdown(struct html *h, const struct grid *g)
 /* UTF-8 marks that LaTeX has words for; other letters are left to its inputenc. */
 static void put_latex(struct html *h, const char *text)
 {
-    static const char *const words[] = {"\\%", "\\_", "\\&", "\\#", "\\$", "\\{", "\\}", "\\textasciitilde{}",
-                                        "\\textasciicircum{}", "\\textbackslash{}", "$<$", "$>$"};
+    static const char *const words[] = {"\\%",
+                                        "\\_",
+                                        "\\&",
+                                        "\\#",
+                                        "\\$",
+                                        "\\{",
+                                        "\\}",
+                                        "\\textasciitilde{}",
+                                        "\\textasciicircum{}",
+                                        "\\textbackslash{}",
+                                        "$<$",
+                                        "$>$"};
     static const struct {
         const char *mark, *word;
     } marks[] = {{"±", "$\\pm$"}, {"–", "--"}, {"↑", "$\\uparrow$"}, {"↓", "$\\downarrow$"}};

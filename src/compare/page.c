@@ -14,12 +14,14 @@ static int put_tables(struct html *h, const struct comparison *c, struct error *
         grid_html(h, &g);
         grid_free(&g);
     }
-    html_add(h, "<p>Mean ± standard deviation over seeds of the means over %d cases; the best mean of each "
+    html_add(h,
+             "<p>Mean ± standard deviation over seeds of the means over %d cases; the best mean of each "
              "number of labels is bold. p: Wilcoxon signed-rank test over cases against the reference, "
-             "two-sided, not corrected for the number of methods.</p>\n", c->n_cases);
+             "two-sided, not corrected for the number of methods.</p>\n",
+             c->n_cases);
     if (c->mixed)
         html_add(h, "<p>Not all runs were computed with the same precision on the same kind of processor."
-                 "</p>\n");
+                    "</p>\n");
     if (compare_missing(c))
         html_add(h, "<p>Runs not finished yet: %d.</p>\n", compare_missing(c));
     compare_failures(h, c, "<p>Failed: ", "</p>\n");
@@ -84,7 +86,7 @@ int compare_page(struct html *h, const struct comparison *c, const struct report
     grid_html(h, &cost);
     grid_free(&cost);
     html_add(h, "<p>Planned: models, activations and batches of training. Peak: of the device's memory if it "
-             "has its own, else of the whole process.</p>\n");
+                "has its own, else of the whole process.</p>\n");
     report_end(h, c->version);
     return 0;
 }

@@ -76,8 +76,7 @@ static const struct compare_published published[] = {
 };
 
 /* Of two rows of one name the second is the upper bound. */
-const struct compare_published *compare_published_find(const char *table, const char *method,
-                                                       int upper_bound)
+const struct compare_published *compare_published_find(const char *table, const char *method, int upper_bound)
 {
     const struct compare_published *found = NULL;
     for (size_t i = 0; table && method && i < sizeof published / sizeof *published; i++)

@@ -22,11 +22,12 @@ static int text_of(char **out, const struct js *v, struct error *e)
 
 static void read_cost(struct compare_cost *out, const struct js *json)
 {
-    *out = (struct compare_cost){
-        .parameters = js_number(js_get(json, "parameters")), .seconds = js_number(js_get(json, "seconds")),
-        .steps = js_number(js_get(json, "steps")), .seconds_case = js_number(js_get(json, "seconds_case")),
-        .planned_bytes = js_number(js_get(json, "planned_bytes")),
-        .peak_bytes = js_number(js_get(json, "peak_bytes"))};
+    *out = (struct compare_cost){.parameters = js_number(js_get(json, "parameters")),
+                                 .seconds = js_number(js_get(json, "seconds")),
+                                 .steps = js_number(js_get(json, "steps")),
+                                 .seconds_case = js_number(js_get(json, "seconds_case")),
+                                 .planned_bytes = js_number(js_get(json, "planned_bytes")),
+                                 .peak_bytes = js_number(js_get(json, "peak_bytes"))};
 }
 
 static int read_curve(struct compare_curve *out, const struct js *json, struct error *e)

@@ -18,8 +18,9 @@ static int by_text(const void *a, const void *b)
 }
 
 /* Calls `what` for every finished run of the plan; runs of several tables come several times. */
-static int each_run(struct comparison *c, int (*what)(struct comparison *, const struct compare_run *,
-                                                      struct error *), struct error *e)
+static int each_run(struct comparison *c,
+                    int (*what)(struct comparison *, const struct compare_run *, struct error *),
+                    struct error *e)
 {
     for (int t = 0; t < c->n_tables; t++)
         for (int l = 0; l < c->tables[t].n_lines; l++)
@@ -48,8 +49,8 @@ static int check_run(struct comparison *c, const struct compare_run *r, struct e
              c->unit);
         return fail_in(e, r->name);
     }
-    c->mixed |= !same_text(r->precision, c->first->precision) ||
-                !same_text(r->processor, c->first->processor);
+    c->mixed |=
+        !same_text(r->precision, c->first->precision) || !same_text(r->processor, c->first->processor);
     return 0;
 }
 

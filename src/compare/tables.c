@@ -84,14 +84,15 @@ static int put_head(struct grid *g, const struct comparison *c, int tested, int 
         put(g, 0, 2, mem_string(e, "seeds")) < 0)
         return -1;
     for (int m = 0; m < REPORT_METRICS; m++)
-        if (put(g, 0, column++, mem_format(e, "%s %s %s", report_title[m], report_is_share(m) ? "%" : c->unit,
-                                           report_is_share(m) ? "↑" : "↓")) < 0)
+        if (put(g, 0, column++,
+                mem_format(e, "%s %s %s", report_title[m], report_is_share(m) ? "%" : c->unit,
+                           report_is_share(m) ? "↑" : "↓")) < 0)
             return -1;
     if (tested && put(g, 0, column++, mem_string(e, "p (Dice)")) < 0)
         return -1;
     for (int m = 0; paper && m < REPORT_METRICS; m++)
-        if (put(g, 0, column++, mem_format(e, "paper: %s%s", report_title[m],
-                                           report_is_share(m) ? " %" : " voxels")) < 0)
+        if (put(g, 0, column++,
+                mem_format(e, "paper: %s%s", report_title[m], report_is_share(m) ? " %" : " voxels")) < 0)
             return -1;
     return 0;
 }
@@ -103,8 +104,9 @@ static int put_line(struct grid *g, const struct comparison *c, const struct com
     int column = HEAD_COLUMNS, row = i + 1;
     if (put(g, row, 0, mem_string(e, l->title)) < 0 ||
         put(g, row, 1, mem_format(e, "%lld/%lld", (long long)l->labeled, (long long)l->unlabeled)) < 0 ||
-        put(g, row, 2, l->n_done == l->n_seeds ? mem_format(e, "%d", l->n_done)
-                                               : mem_format(e, "%d of %d", l->n_done, l->n_seeds)) < 0)
+        put(g, row, 2,
+            l->n_done == l->n_seeds ? mem_format(e, "%d", l->n_done)
+                                    : mem_format(e, "%d of %d", l->n_done, l->n_seeds)) < 0)
         return -1;
     for (int m = 0; m < REPORT_METRICS; m++) {
         g->best[row * g->columns + column] = (unsigned char)is_best(t, i, m);
@@ -126,8 +128,8 @@ int compare_scores_grid(struct grid *out, const struct comparison *c, const stru
     int tested = 0, paper = has_published(c, t) > 0, result;
     for (int l = 0; l < t->n_lines; l++)
         tested |= t->lines[l].reference >= 0 && t->lines[l].reference != l;
-    result = grid_new(out, t->title, t->n_lines + 1,
-                      HEAD_COLUMNS + REPORT_METRICS * (1 + paper) + tested, 2, e);
+    result =
+        grid_new(out, t->title, t->n_lines + 1, HEAD_COLUMNS + REPORT_METRICS * (1 + paper) + tested, 2, e);
     if (result == 0)
         result = put_head(out, c, tested, paper, e);
     for (int l = 0; l < t->n_lines && result == 0; l++)
@@ -140,10 +142,10 @@ int compare_scores_grid(struct grid *out, const struct comparison *c, const stru
 /* ---- cost ------------------------------------------------------------------------------------------ */
 
 enum { COSTS = 6 };
-static const char *const cost_titles[COSTS] = {"parameters", "training s", "step ms", "inference s/case",
-                                               "planned MiB", "peak MiB"};
-static const char *const cost_keys[COSTS] = {"parameters", "training_s", "step_ms", "inference_s_case",
-                                             "planned_mib", "peak_mib"};
+static const char *const cost_titles[COSTS] = {"parameters",       "training s",  "step ms",
+                                               "inference s/case", "planned MiB", "peak MiB"};
+static const char *const cost_keys[COSTS] = {"parameters",       "training_s",  "step_ms",
+                                             "inference_s_case", "planned_mib", "peak_mib"};
 static const int cost_digits[COSTS] = {0, 1, 2, 3, 0, 0};
 
 static void cost_values(double out[COSTS], const struct compare_cost *c)
@@ -173,8 +175,8 @@ int compare_cost_grid(struct grid *out, const struct comparison *c, struct error
             double value[COSTS];
             cost_values(value, &line->cost);
             if (put(out, row, 0, mem_string(e, line->title)) < 0 ||
-                put(out, row, 1, mem_format(e, "%lld/%lld", (long long)line->labeled,
-                                            (long long)line->unlabeled)) < 0)
+                put(out, row, 1,
+                    mem_format(e, "%lld/%lld", (long long)line->labeled, (long long)line->unlabeled)) < 0)
                 result = -1;
             for (int k = 0; k < COSTS && result == 0; k++)
                 result = put(out, row, 2 + k, mean_text(value[k], NAN, 1, cost_digits[k], e));
@@ -308,9 +310,11 @@ static int write_text(struct html *h, const char *folder, const char *name, stru
 static void put_notes(struct html *h, const struct comparison *c)
 {
     int missing = compare_missing(c);
-    html_add(h, "Mean ± standard deviation over seeds of the means over %d cases. p: Wilcoxon signed-rank "
+    html_add(h,
+             "Mean ± standard deviation over seeds of the means over %d cases. p: Wilcoxon signed-rank "
              "test over cases against the reference, two-sided, not corrected (results.csv has Holm's "
-             "correction).\n", c->n_cases);
+             "correction).\n",
+             c->n_cases);
     if (c->mixed)
         html_add(h, "\nNot all runs were computed with the same precision on the same kind of processor.\n");
     if (missing)

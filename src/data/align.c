@@ -59,8 +59,7 @@ static int by_position(const struct volume *label, const struct volume *image)
 }
 
 /* How many label voxels lie on tissue if turned this way. */
-static int64_t on_tissue(const struct way *w, const struct volume *label,
-                         const struct volume *image)
+static int64_t on_tissue(const struct way *w, const struct volume *label, const struct volume *image)
 {
     const label_t *classes = label->data;
     int64_t step[3] = {1, image->dims[0], image->dims[0] * image->dims[1]};
@@ -105,8 +104,7 @@ int align_label(struct volume *label, const struct volume *image, struct error *
     if (n < 0)
         return fail(e, ERR_DATA, "L02", "%lldx%lldx%lld voxels, the image has %lldx%lldx%lld",
                     (long long)label->dims[0], (long long)label->dims[1], (long long)label->dims[2],
-                    (long long)image->dims[0], (long long)image->dims[1],
-                    (long long)image->dims[2]);
+                    (long long)image->dims[0], (long long)image->dims[1], (long long)image->dims[2]);
     struct way w = way_number(n);
     struct volume moved;
     if (volume_permute(&moved, label, w.axis, w.flip, e) < 0)

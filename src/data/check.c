@@ -63,8 +63,8 @@ static void gate_leave(struct gate *g, uint64_t bytes)
 /* ---- image ----------------------------------------------------------------------------------- */
 
 /* Every channel must give numbers; the first one is hashed and searched for landmarks. */
-static int look_at_values(struct check_case *c, struct landmarks *points,
-                          const struct volume *image, enum nan_policy nan, struct error *e)
+static int look_at_values(struct check_case *c, struct landmarks *points, const struct volume *image,
+                          enum nan_policy nan, struct error *e)
 {
     for (int64_t channel = c->channels - 1; channel >= 0; channel--) {
         float *values;
@@ -102,8 +102,7 @@ static int look_at_image(struct check_job *j, int i, const struct volume *image,
     if (look_at_values(c, &j->points[i], image, j->o->nan, e) < 0)
         return fail_in(e, path);
     if (c->constant && volume_voxels(image) > 1)
-        report_line(&j->told[i].report, REPORT_WARNING, path, "N38",
-                    "constant: every voxel is %.6g", c->min);
+        report_line(&j->told[i].report, REPORT_WARNING, path, "N38", "constant: every voxel is %.6g", c->min);
     return 0;
 }
 
@@ -163,8 +162,7 @@ static int look_at_label(struct check_job *j, int i, const struct volume *image,
 /* Bytes that looking at a case takes: stored voxels, their floats, the label in two forms. For a
  * folder of DICOM slices the header costs as much as the whole; a CT of 512x512x400 stands for it.
  */
-static int bytes_for(uint64_t *bytes, struct check_job *j, const struct data_case *c,
-                     struct error *e)
+static int bytes_for(uint64_t *bytes, struct check_job *j, const struct data_case *c, struct error *e)
 {
     struct volume header = {.dtype = DTYPE_I16, .dims = {512, 512, 400, 1, 1, 1, 1}};
     struct volume_request request = j->o->request;
@@ -198,8 +196,8 @@ static int look_at_case(struct check_job *j, int i, struct error *e)
     request.report = &j->told[i].report;
     if (dataset_load_image(&image, j->d, c, &request, e) < 0 || look_at_image(j, i, &image, e) < 0)
         goto out;
-    if (c->label && (dataset_load_label(&label, j->d, c, &request, e) < 0 ||
-                     look_at_label(j, i, &image, &label, e) < 0))
+    if (c->label &&
+        (dataset_load_label(&label, j->d, c, &request, e) < 0 || look_at_label(j, i, &image, &label, e) < 0))
         goto out;
     result = 0;
 out:
@@ -260,11 +258,10 @@ static void tell_all(struct check_job *j)
 int check_dataset(struct check_result *out, const struct dataset *d, const struct check_options *o,
                   struct error *e)
 {
-    struct check_job j = {
-        .out = out,
-        .d = d,
-        .o = o,
-        .gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}};
+    struct check_job j = {.out = out,
+                          .d = d,
+                          .o = o,
+                          .gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}};
     int result = -1;
     size_t n = (size_t)d->n_cases;
     memset(out, 0, sizeof *out);

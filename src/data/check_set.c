@@ -31,8 +31,8 @@ static void check_channels(struct check_job *j)
             snprintf(who, sizeof who, "case \"%.100s\"", j->d->cases[i].name);
         } else if (c->channels != wanted) {
             report_line(j->o->report, REPORT_PROBLEM, j->d->cases[i].images[0], "L14",
-                        "%lld channel%s, %s has %lld", (long long)c->channels,
-                        c->channels == 1 ? "" : "s", who, (long long)wanted);
+                        "%lld channel%s, %s has %lld", (long long)c->channels, c->channels == 1 ? "" : "s",
+                        who, (long long)wanted);
             problem(j);
         }
     }
@@ -118,7 +118,8 @@ static int tell_missing(struct check_job *j, int first)
     else
         report_line(j->o->report, REPORT_WARNING, j->d->root, "L07",
                     "classes %s to %s have no voxel in any label and cannot be learnt; --label-map can close "
-                    "the gap", from, to);
+                    "the gap",
+                    from, to);
     return last;
 }
 
@@ -177,8 +178,8 @@ static int exact_twins(struct twin *out, const struct check_case **sorted, int n
         if (sorted[i]->hash != sorted[first]->hash)
             first = i;
         else
-            out[found++] = (struct twin){
-                .a = (int)(sorted[first] - cases), .b = (int)(sorted[i] - cases), .exact = 1};
+            out[found++] =
+                (struct twin){.a = (int)(sorted[first] - cases), .b = (int)(sorted[i] - cases), .exact = 1};
     }
     return found;
 }
@@ -223,11 +224,10 @@ static void tell_twins(struct check_job *j)
         int leak = t->exact && a->split != b->split;
         char how[100] = "the same voxels as";
         if (!t->exact)
-            snprintf(how, sizeof how, "the same scan, moved by (%d, %d, %d) voxels, as",
-                     t->offset[0], t->offset[1], t->offset[2]);
+            snprintf(how, sizeof how, "the same scan, moved by (%d, %d, %d) voxels, as", t->offset[0],
+                     t->offset[1], t->offset[2]);
         report_line(j->o->report, leak ? REPORT_PROBLEM : REPORT_WARNING, b->images[0], "L09",
-                    "%s case \"%.60s\" is %s %s case \"%.60s\"", role(b), b->name, how, role(a),
-                    a->name);
+                    "%s case \"%.60s\" is %s %s case \"%.60s\"", role(b), b->name, how, role(a), a->name);
         if (leak)
             problem(j);
     }
@@ -249,12 +249,11 @@ static void check_patch(struct check_job *j)
     if (!smaller)
         return;
     const struct check_case *c = &j->out->cases[least];
-    report_line(
-        j->o->report, REPORT_WARNING, j->d->cases[least].images[0], "C03",
-        "%lldx%lldx%lld voxels, less than the patch of %lldx%lldx%lld: %d such volume%s will be "
-        "padded",
-        (long long)c->dims[0], (long long)c->dims[1], (long long)c->dims[2], (long long)p[0],
-        (long long)p[1], (long long)p[2], smaller, smaller == 1 ? "" : "s");
+    report_line(j->o->report, REPORT_WARNING, j->d->cases[least].images[0], "C03",
+                "%lldx%lldx%lld voxels, less than the patch of %lldx%lldx%lld: %d such volume%s will be "
+                "padded",
+                (long long)c->dims[0], (long long)c->dims[1], (long long)c->dims[2], (long long)p[0],
+                (long long)p[1], (long long)p[2], smaller, smaller == 1 ? "" : "s");
 }
 
 static void check_batch(struct check_job *j)
@@ -268,8 +267,8 @@ static void check_batch(struct check_job *j)
                     "no unlabelled training case: batches are drawn from labelled ones only");
     if (labeled > 0 && labeled < j->o->labeled_batch)
         report_line(r, REPORT_NOTE, NULL, NULL,
-                    "%d labelled case%s for %lld in a batch: cases will repeat within a batch",
-                    labeled, labeled == 1 ? "" : "s", (long long)j->o->labeled_batch);
+                    "%d labelled case%s for %lld in a batch: cases will repeat within a batch", labeled,
+                    labeled == 1 ? "" : "s", (long long)j->o->labeled_batch);
 }
 
 /* Leaving out every case leaves nothing, which preparing refuses alike. */

@@ -19,7 +19,7 @@ struct check_job {
     struct told *told;        /* one a case */
     struct landmarks *points; /* one a case */
     struct gate gate;
-    int64_t n_done;           /* under gate.lock */
+    int64_t n_done; /* under gate.lock */
 };
 
 /* What concerns several cases: channel counts [L14], classes [L07], twins [L09], patch and batch

@@ -18,10 +18,10 @@ static const double default_tolerance_mm = 1e-3; /* faults catalogue, L03 */
 
 const char *layout_name(enum layout l)
 {
-    static const char *const name[] = {
-        [LAYOUT_PLAIN] = "plain", [LAYOUT_NNUNET] = "nnunet", [LAYOUT_MSD] = "msd",
-        [LAYOUT_DATALIST] = "datalist", [LAYOUT_H5] = "h5", [LAYOUT_PANCREAS] = "pancreas",
-        [LAYOUT_LA] = "la", [LAYOUT_PREPARED] = "prepared"};
+    static const char *const name[] = {[LAYOUT_PLAIN] = "plain", [LAYOUT_NNUNET] = "nnunet",
+                                       [LAYOUT_MSD] = "msd",     [LAYOUT_DATALIST] = "datalist",
+                                       [LAYOUT_H5] = "h5",       [LAYOUT_PANCREAS] = "pancreas",
+                                       [LAYOUT_LA] = "la",       [LAYOUT_PREPARED] = "prepared"};
     return name[l];
 }
 
@@ -35,8 +35,8 @@ static int parse_pair(int pair[2], char *text)
     if (!right)
         return -1;
     *right++ = '\0';
-    if (parse_int(&from, text) < 0 || parse_int(&to, right) < 0 || from < 0 || from > UINT16_MAX ||
-        to < 0 || to > UINT16_MAX)
+    if (parse_int(&from, text) < 0 || parse_int(&to, right) < 0 || from < 0 || from > UINT16_MAX || to < 0 ||
+        to > UINT16_MAX)
         return -1;
     pair[0] = (int)from;
     pair[1] = (int)to;
@@ -50,8 +50,7 @@ int label_map_parse(int (**out)[2], int *n, const char *text, struct error *e)
     if (!text)
         return 0;
     char *copy = mem_string(e, text);
-    int(*map)[2] =
-        mem_alloc(e, strlen(text) / 4 + 1, sizeof *map); /* the shortest pair is "1=2," */
+    int(*map)[2] = mem_alloc(e, strlen(text) / 4 + 1, sizeof *map); /* the shortest pair is "1=2," */
     int bad = !copy || !map, count = 0;
     for (char *p = copy, *next; p && !bad; p = next, count++) {
         next = strchr(p, ',');
@@ -59,13 +58,12 @@ int label_map_parse(int (**out)[2], int *n, const char *text, struct error *e)
             *next++ = '\0';
         bad = parse_pair(map[count], p) < 0;
         if (bad)
-            fail(e, ERR_CONFIG, "C02", "--label-map \"%.60s\": expected IN=OUT,... of 0..65535",
-                 text);
+            fail(e, ERR_CONFIG, "C02", "--label-map \"%.60s\": expected IN=OUT,... of 0..65535", text);
         for (int i = 0; i < count && !bad; i++) {
             bad = map[i][0] == map[count][0]; /* one value, one meaning */
             if (bad)
-                fail(e, ERR_CONFIG, "C01", "--label-map \"%.60s\": duplicate %d, allowed once",
-                     text, map[i][0]);
+                fail(e, ERR_CONFIG, "C01", "--label-map \"%.60s\": duplicate %d, allowed once", text,
+                     map[i][0]);
         }
     }
     mem_free(copy);
@@ -94,9 +92,9 @@ void label_map_apply(label_t *labels, int64_t n, int (*map)[2], int n_map)
 
 static int recognise(struct opening *w, struct error *e)
 {
-    static const layout_open recognisers[] = {layout_open_prepared, layout_open_json, layout_open_datalist,
-                                              layout_open_plain,    layout_open_pancreas, layout_open_la,
-                                              layout_open_h5};
+    static const layout_open recognisers[] = {
+        layout_open_prepared, layout_open_json, layout_open_datalist, layout_open_plain,
+        layout_open_pancreas, layout_open_la,   layout_open_h5};
     int result = w->json ? layout_open_json(w, e) : 0;
     for (size_t i = 0; !w->json && result == 0 && i < sizeof recognisers / sizeof *recognisers; i++)
         result = recognisers[i](w, e);
@@ -186,8 +184,7 @@ static void expect_no_place(struct opening *w)
                 w->d->n_cases, w->d->n_cases == 1 ? "" : "s");
 }
 
-int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
-                 struct error *e)
+int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o, struct error *e)
 {
     static const struct dataset_options none = {.seed = 1337};
     struct opening w = {.d = out, .o = o ? o : &none};
@@ -195,11 +192,11 @@ int dataset_open(struct dataset *out, const char *path, const struct dataset_opt
     int result = -1;
     e = e ? e : &unheard;
     memset(out, 0, sizeof *out);
-    out->geometry_tolerance_mm = w.o->geometry_tolerance_mm > 0 ? w.o->geometry_tolerance_mm
-                                                                : default_tolerance_mm;
-    if (find_root(&w, path, e) < 0 || read_label_map(out, w.o->label_map, e) < 0 ||
-        recognise(&w, e) < 0 || apply_lists(&w, e) < 0 || gather_splits(out, e) < 0 ||
-        lists_check_names(&w, e) < 0 || lists_leave_out(&w, w.o->leave_out, e) < 0)
+    out->geometry_tolerance_mm =
+        w.o->geometry_tolerance_mm > 0 ? w.o->geometry_tolerance_mm : default_tolerance_mm;
+    if (find_root(&w, path, e) < 0 || read_label_map(out, w.o->label_map, e) < 0 || recognise(&w, e) < 0 ||
+        apply_lists(&w, e) < 0 || gather_splits(out, e) < 0 || lists_check_names(&w, e) < 0 ||
+        lists_leave_out(&w, w.o->leave_out, e) < 0)
         goto out;
     if (out->n_cases == 0) {
         fail(e, ERR_DATA, "L01", "no cases in this %s data set", layout_name(out->layout));
@@ -332,15 +329,15 @@ static int open_folders(struct opening *w, struct error *e)
     return all ? 0 : -1;
 }
 
-int dataset_open_scans(struct dataset *out, const char *path, int channels,
-                       const struct dataset_options *o, struct error *e)
+int dataset_open_scans(struct dataset *out, const char *path, int channels, const struct dataset_options *o,
+                       struct error *e)
 {
     struct opening w = {.d = out, .o = o};
     struct stat st;
     int result = -1;
     memset(out, 0, sizeof *out);
-    out->geometry_tolerance_mm = o->geometry_tolerance_mm > 0 ? o->geometry_tolerance_mm
-                                                              : default_tolerance_mm;
+    out->geometry_tolerance_mm =
+        o->geometry_tolerance_mm > 0 ? o->geometry_tolerance_mm : default_tolerance_mm;
     if (stat(path, &st) < 0) {
         fail_errno(e, errno, "cannot open");
         return fail_in(e, path);

@@ -24,9 +24,9 @@
 #include "volume/volume.h"
 
 enum layout {
-    LAYOUT_PLAIN,  /* images/ labels/ [train.list test.list], or imagesTr/ labelsTr/ without json */
-    LAYOUT_NNUNET, /* dataset.json of nnU-Net v2 */
-    LAYOUT_MSD,    /* dataset.json of the Medical Segmentation Decathlon */
+    LAYOUT_PLAIN,    /* images/ labels/ [train.list test.list], or imagesTr/ labelsTr/ without json */
+    LAYOUT_NNUNET,   /* dataset.json of nnU-Net v2 */
+    LAYOUT_MSD,      /* dataset.json of the Medical Segmentation Decathlon */
     LAYOUT_DATALIST, /* a MONAI datalist .json given as the path */
     LAYOUT_H5,       /* research h5 files, one per case, with lists */
     LAYOUT_PANCREAS, /* Pancreas-CT as downloaded: DICOM tree + label NIfTI */
@@ -38,10 +38,10 @@ const char *layout_name(enum layout l);
 enum split { SPLIT_TRAIN, SPLIT_TEST };
 
 struct data_case {
-    char *name;      /* unique in the set, without '/'; never derived from header text */
-    char **images;   /* absolute or root-relative paths ready to open; one per channel file */
+    char *name;    /* unique in the set, without '/'; never derived from header text */
+    char **images; /* absolute or root-relative paths ready to open; one per channel file */
     int n_images;
-    char *label;     /* NULL: unlabelled */
+    char *label;       /* NULL: unlabelled */
     int place_unknown; /* 1: its files are known to name no orientation: not told again */
     enum split split;
 };
@@ -51,41 +51,39 @@ struct dataset {
     enum layout layout;
     struct data_case *cases; /* training cases in list order first, then test cases */
     int n_cases;
-    int n_classes;           /* with background; 0 = not declared */
-    char **class_names;      /* n_classes strings, or NULL */
-    int (*label_map)[2];     /* n_label_map pairs: value in file -> class */
+    int n_classes;       /* with background; 0 = not declared */
+    char **class_names;  /* n_classes strings, or NULL */
+    int (*label_map)[2]; /* n_label_map pairs: value in file -> class */
     int n_label_map;
-    int align_labels;        /* Pancreas-CT: label axes are not the image's; loading turns them */
-    int n_channels;          /* declared by json; 0 = not declared */
+    int align_labels;             /* Pancreas-CT: label axes are not the image's; loading turns them */
+    int n_channels;               /* declared by json; 0 = not declared */
     double geometry_tolerance_mm; /* between the grids of one case's files */
-    char note[200];          /* what a user should know, e.g. "split drawn from seed 1337"; or "" */
+    char note[200];               /* what a user should know, e.g. "split drawn from seed 1337"; or "" */
 };
 
 struct dataset_options {
-    int follow;              /* 1: links and paths out of the root are allowed [L11] */
-    const char *labeled; /* "N" or a list file; NULL = all that have labels. Hides other labels. */
-    const char *leave_out;   /* a list file of cases that are not to be in the set at all, or NULL */
-    const char *label_map;   /* "255=1,3=0" or NULL */
-    uint64_t seed;           /* for drawn splits */
+    int follow;                   /* 1: links and paths out of the root are allowed [L11] */
+    const char *labeled;          /* "N" or a list file; NULL = all that have labels. Hides other labels. */
+    const char *leave_out;        /* a list file of cases that are not to be in the set at all, or NULL */
+    const char *label_map;        /* "255=1,3=0" or NULL */
+    uint64_t seed;                /* for drawn splits */
     double geometry_tolerance_mm; /* 0 = 1e-3 */
-    int checking;            /* 1: what is odd but not fatal is a problem, else a warning */
+    int checking;                 /* 1: what is odd but not fatal is a problem, else a warning */
     struct report *report;
 };
 
 /* path: a folder, or a datalist .json. What is odd but not fatal (a label without an image, a json
  * that names a label that is not there) goes to the report. */
-int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o,
-                 struct error *e);
+int dataset_open(struct dataset *out, const char *path, const struct dataset_options *o, struct error *e);
 /* Scans to predict: a volume, a DICOM folder, or a folder of either, as unlabelled test cases named by
  * their stems; series further down by their paths, P01_CT. With several channels x_0000, x_0001, ... are one
  * case, which x_0000 alone stands for, too. */
-int dataset_open_scans(struct dataset *out, const char *path, int channels,
-                       const struct dataset_options *o, struct error *e);
+int dataset_open_scans(struct dataset *out, const char *path, int channels, const struct dataset_options *o,
+                       struct error *e);
 /* Length of the name of a file without its format ending (.nii.gz, .nrrd, ...). */
 size_t stem_length(const char *name);
-void dataset_free(struct dataset *d); /* zeroed or freed ones are fine */
-int dataset_count(const struct dataset *d, enum split s,
-                  int labeled); /* labeled: 1, 0, or -1 = either */
+void dataset_free(struct dataset *d);                                  /* zeroed or freed ones are fine */
+int dataset_count(const struct dataset *d, enum split s, int labeled); /* labeled: 1, 0, or -1 = either */
 /* Sets mark[i] of the cases that a list file names, one a line, blanks and # comments aside; each must be
  * there [L01]. Returns how many, or -1. */
 int dataset_mark_listed(char *mark, const struct dataset *d, const char *path, int follow, struct error *e);

@@ -13,14 +13,14 @@
 #include "volume/resample.h"
 
 /* Are the voxels of two grids the same places? `id_shape` and `id_place` name the fault. */
-static int match(const struct dataset *d, const struct volume *a, const struct volume *b,
-                 const char *what, const char *id_shape, const char *id_place, struct error *e)
+static int match(const struct dataset *d, const struct volume *a, const struct volume *b, const char *what,
+                 const char *id_shape, const char *id_place, struct error *e)
 {
     const int64_t *n = a->dims, *m = b->dims;
     if (n[0] != m[0] || n[1] != m[1] || n[2] != m[2])
-        return fail(e, ERR_DATA, id_shape, "%lldx%lldx%lld voxels, %s has %lldx%lldx%lld",
-                    (long long)m[0], (long long)m[1], (long long)m[2], what, (long long)n[0],
-                    (long long)n[1], (long long)n[2]);
+        return fail(e, ERR_DATA, id_shape, "%lldx%lldx%lld voxels, %s has %lldx%lldx%lld", (long long)m[0],
+                    (long long)m[1], (long long)m[2], what, (long long)n[0], (long long)n[1],
+                    (long long)n[2]);
     if (!a->geometry.known || !b->geometry.known)
         return 0;
     double apart = geometry_distance_mm(&a->geometry, &b->geometry, n);
@@ -82,8 +82,8 @@ static int take_channel(struct volume *out, const struct volume *one, int channe
     return 0;
 }
 
-static int new_stack(struct volume *out, const struct volume *first, int n_channels,
-                     int header_only, struct error *e)
+static int new_stack(struct volume *out, const struct volume *first, int n_channels, int header_only,
+                     struct error *e)
 {
     *out = *first;
     out->data = NULL;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    REACH = 4, /* voxels to the points compared: far enough to differ, near enough if small */
+    REACH = 4,        /* voxels to the points compared: far enough to differ, near enough if small */
     SMOOTH = 2,       /* passes of a mean over 3 voxels */
     SHARED_LEAST = 6, /* agreeing landmarks that make a twin: three times what chance gave */
     SPREAD = 4,       /* they reach over this part of the common extent along each axis, at least */
@@ -155,8 +155,7 @@ static int by_strength(const void *p, const void *q)
 }
 
 /* All extremes of the volume, in the order of voxels. */
-static int find_extremes(struct candidates *out, const float *values, const struct grid *g,
-                         struct error *e)
+static int find_extremes(struct candidates *out, const float *values, const struct grid *g, struct error *e)
 {
     for (int64_t k = g->margin[2]; k < g->n[2] - g->margin[2]; k++)
         for (int64_t j = g->margin[1]; j < g->n[1] - g->margin[1]; j++)
@@ -173,8 +172,8 @@ static int find_extremes(struct candidates *out, const float *values, const stru
     return 0;
 }
 
-int landmarks_find(struct landmarks *out, float *values, const int64_t dims[3],
-                   const double spacing_mm[3], struct error *e)
+int landmarks_find(struct landmarks *out, float *values, const int64_t dims[3], const double spacing_mm[3],
+                   struct error *e)
 {
     struct grid g;
     *out = (struct landmarks){NULL, 0};
@@ -367,8 +366,7 @@ int landmarks_find_twins(struct twin **out, int *n_twins, const struct landmarks
     if (v.n)
         qsort(v.vote, v.n, sizeof *v.vote, by_pair);
     for (size_t i = 0, next; i < v.n; i = next) {
-        for (next = i + 1;
-             next < v.n && v.vote[next].a == v.vote[i].a && v.vote[next].b == v.vote[i].b;)
+        for (next = i + 1; next < v.n && v.vote[next].a == v.vote[i].a && v.vote[next].b == v.vote[i].b;)
             next++;
         struct twin t;
         best_offset(&t, &v.vote[i], next - i);

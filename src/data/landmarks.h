@@ -26,14 +26,14 @@ struct landmarks {
 
 /* Fills *out (free out->point with mem_free). `values` (dims[0]*dims[1]*dims[2], first axis
  * fastest) is smoothed in place. */
-int landmarks_find(struct landmarks *out, float *values, const int64_t dims[3],
-                   const double spacing_mm[3], struct error *e);
+int landmarks_find(struct landmarks *out, float *values, const int64_t dims[3], const double spacing_mm[3],
+                   struct error *e);
 
-struct twin {           /* scans a < b that look like one */
+struct twin { /* scans a < b that look like one */
     int a, b;
-    int exact;          /* 1: the very same voxels (set by check_set.c) */
-    int32_t offset[3];  /* else: voxel of b = voxel of a + offset */
-    int shared;         /* else: landmarks that agree */
+    int exact;         /* 1: the very same voxels (set by check_set.c) */
+    int32_t offset[3]; /* else: voxel of b = voxel of a + offset */
+    int shared;        /* else: landmarks that agree */
 };
 /* All pairs among n scans, sorted by (a, b); *out for mem_free. */
 int landmarks_find_twins(struct twin **out, int *n_twins, const struct landmarks *scans, int n,

@@ -16,8 +16,7 @@
 
 /* ---- building cases -------------------------------------------------------------------------- */
 
-struct data_case *opening_add(struct opening *w, const char *name, enum split split,
-                              struct error *e)
+struct data_case *opening_add(struct opening *w, const char *name, enum split split, struct error *e)
 {
     struct dataset *d = w->d;
     if (d->n_cases == w->capacity) {
@@ -200,9 +199,9 @@ static const char *const volume_endings[] = {".nii.gz", ".hdr.gz", ".img.gz", ".
                                              ".hdr",    ".img",    ".nrrd",   ".nhdr",     ".mha",
                                              ".mhd",    ".h5",     ".hdf5"};
 /* Text, pictures, and voxels whose header is another file. */
-static const char *const other_endings[] = {
-    ".txt", ".json", ".csv", ".tsv", ".md",     ".xml",  ".list", ".html", ".pdf", ".log", ".ini",
-    ".db",  ".png",  ".jpg", ".raw", ".raw.gz", ".zraw", ".bval", ".bvec", ".sh",  ".py"};
+static const char *const other_endings[] = {".txt",  ".json",   ".csv",  ".tsv",  ".md",   ".xml", ".list",
+                                            ".html", ".pdf",    ".log",  ".ini",  ".db",   ".png", ".jpg",
+                                            ".raw",  ".raw.gz", ".zraw", ".bval", ".bvec", ".sh",  ".py"};
 
 size_t stem_length(const char *name)
 {
@@ -281,8 +280,7 @@ static int contain_if_link(struct opening *w, const char *path, struct error *e)
     return opening_contain(w, path, e);
 }
 
-int scan_folder(struct scan *out, struct opening *w, const char *folder, const char *ending,
-                struct error *e)
+int scan_folder(struct scan *out, struct opening *w, const char *folder, const char *ending, struct error *e)
 {
     struct io_listing l = {NULL, 0};
     char *path = strcmp(folder, ".") ? path_join(e, w->d->root, folder) : mem_string(e, w->d->root);
@@ -297,8 +295,9 @@ int scan_folder(struct scan *out, struct opening *w, const char *folder, const c
         if (!is_volume(&l, &l.entry[i], ending))
             continue;
         const char *name = l.entry[i].name;
-        size_t n = ending ? strlen(name) - strlen(ending)
-                          : l.entry[i].is_folder ? strlen(name) : stem_length(name);
+        size_t n = ending                 ? strlen(name) - strlen(ending)
+                   : l.entry[i].is_folder ? strlen(name)
+                                          : stem_length(name);
         struct scan_file *f = &out->file[out->n];
         f->stem = mem_format(e, "%.*s", (int)n, name);
         f->path = path_join(e, path, name);

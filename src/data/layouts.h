@@ -14,21 +14,19 @@
 struct opening { /* a data set being opened */
     struct dataset *d;
     const struct dataset_options *o;
-    const char *json;   /* name of the json file below the root that was asked for, or NULL */
-    char *real_root;    /* root with all links resolved */
-    int capacity;       /* of d->cases */
-    int own_order; /* 1: the layout's own file decides order and split; list files are not asked */
-    int numbered;       /* 1: an image folder showed that names end in channel numbers */
+    const char *json; /* name of the json file below the root that was asked for, or NULL */
+    char *real_root;  /* root with all links resolved */
+    int capacity;     /* of d->cases */
+    int own_order;    /* 1: the layout's own file decides order and split; list files are not asked */
+    int numbered;     /* 1: an image folder showed that names end in channel numbers */
 };
 
 typedef int (*layout_open)(struct opening *w, struct error *e); /* 1, 0 = another layout, -1 */
-int layout_open_prepared(struct opening *w,
-                         struct error *e); /* all but json: only if w->json is NULL */
-int layout_open_json(struct opening *w, struct error *e); /* nnU-Net, MSD, or the json asked for */
-int layout_open_datalist(struct opening *w, struct error *e); /* a json found in the folder */
+int layout_open_prepared(struct opening *w, struct error *e);   /* all but json: only if w->json is NULL */
+int layout_open_json(struct opening *w, struct error *e);       /* nnU-Net, MSD, or the json asked for */
+int layout_open_datalist(struct opening *w, struct error *e);   /* a json found in the folder */
 struct js;
-int layout_from_json(struct opening *w, const struct js *root,
-                     struct error *e); /* its inner part */
+int layout_from_json(struct opening *w, const struct js *root, struct error *e); /* its inner part */
 int layout_open_plain(struct opening *w, struct error *e);
 int layout_open_pancreas(struct opening *w, struct error *e);
 int layout_open_la(struct opening *w, struct error *e);
@@ -41,8 +39,7 @@ int paper_split_colon(struct opening *w, struct error *e);
 /* ---- building cases -------------------------------------------------------------------------- */
 
 /* A new case, called `name` with '_' for '/'; the pointer is good until the next call. */
-struct data_case *opening_add(struct opening *w, const char *name, enum split split,
-                              struct error *e);
+struct data_case *opening_add(struct opening *w, const char *name, enum split split, struct error *e);
 int case_add_image(struct data_case *c, const char *path, struct error *e);
 /* The channels that stand for x.nii.gz: x_0000.nii.gz, x_0001.nii.gz, ... as far as they are there. Answers
  * how many, or -1. */
@@ -75,9 +72,9 @@ int opening_has_file(struct opening *w, const char *name, struct error *e);
 int name_is_other(const char *name);
 
 struct scan_file {
-    char *stem;   /* name without format ending: "a" of a.nii.gz */
+    char *stem; /* name without format ending: "a" of a.nii.gz */
     char *path;
-    int used;     /* by whoever pairs */
+    int used; /* by whoever pairs */
 };
 struct scan {
     struct scan_file *file; /* sorted by stem, bytewise; stems are unique */
@@ -85,8 +82,7 @@ struct scan {
 };
 /* The volumes of a folder below the root: files, and folders as DICOM series. Names starting with
  * '.' or '_', text, and data files that belong to a header are left out. `ending` NULL = any. */
-int scan_folder(struct scan *out, struct opening *w, const char *folder, const char *ending,
-                struct error *e);
+int scan_folder(struct scan *out, struct opening *w, const char *folder, const char *ending, struct error *e);
 void scan_free(struct scan *s);
 struct scan_file *scan_find(const struct scan *s, const char *stem); /* NULL if there is none */
 
@@ -98,8 +94,7 @@ enum channel_rule {
 /* Adds the cases of images/, imagesTr/, imagesUn/ (train) and imagesTs/ (test) with those of
  * labels/, labelsTr/ and labelsTs/, whichever of them are there. Labels without an image go to the
  * report [L01]. Answers how many image folders there were, or -1. */
-int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending,
-                        struct error *e);
+int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending, struct error *e);
 
 /* Adds every volume that lies in the root itself as an unlabelled test case. */
 int opening_add_scans(struct opening *w, int channels, struct error *e);
@@ -107,7 +102,7 @@ int opening_add_scans(struct opening *w, int channels, struct error *e);
 /* ---- names and lists (lists.c) --------------------------------------------------------------- */
 
 struct list {
-    char *text;    /* the file's bytes, cut into names */
+    char *text; /* the file's bytes, cut into names */
     char **name;
     int n;
 };

@@ -19,18 +19,15 @@ static int has_label(const char *path)
     struct volume_request r = {.part = VOLUME_HEADER_ONLY, .member = "label"};
     int result = volume_read(&v, path, &r, &e);
     volume_free(&v);
-    return result == 0 ||
-           strcmp(e.id, "H02") != 0; /* other faults are reported when it is loaded */
+    return result == 0 || strcmp(e.id, "H02") != 0; /* other faults are reported when it is loaded */
 }
 
-static int add_file(struct opening *w, const char *name, size_t n, const char *path,
-                    struct error *e)
+static int add_file(struct opening *w, const char *name, size_t n, const char *path, struct error *e)
 {
     if (n > 5 && strncmp(name + n - 5, "_norm", 5) == 0)
         n -= 5;
     char *cut = mem_format(e, "%.*s", (int)n, name);
-    int result =
-        cut ? opening_add_files(w, cut, SPLIT_TRAIN, path, has_label(path) ? path : NULL, e) : -1;
+    int result = cut ? opening_add_files(w, cut, SPLIT_TRAIN, path, has_label(path) ? path : NULL, e) : -1;
     mem_free(cut);
     return result;
 }
@@ -46,11 +43,10 @@ static int add_folder(struct opening *w, const char *folder, struct error *e)
         const char *name = l.entry[i].name;
         if (name[0] == '.' || name[0] == '_')
             continue;
-        char *path =
-            mem_format(e, l.entry[i].is_folder ? "%s/%s/mri_norm2.h5" : "%s/%s", folder, name);
-        int is_case = !path ? -1
-                    : l.entry[i].is_folder ? io_find(path, e)
-                    : text_ends_with(name, ".h5") || text_ends_with(name, ".hdf5");
+        char *path = mem_format(e, l.entry[i].is_folder ? "%s/%s/mri_norm2.h5" : "%s/%s", folder, name);
+        int is_case = !path                  ? -1
+                      : l.entry[i].is_folder ? io_find(path, e)
+                                             : text_ends_with(name, ".h5") || text_ends_with(name, ".hdf5");
         size_t n = l.entry[i].is_folder ? strlen(name) : stem_length(name);
         if (is_case < 0 || (is_case && add_file(w, name, n, path, e) < 0))
             found = -1;

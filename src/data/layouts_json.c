@@ -23,8 +23,8 @@ struct class_table {
 static int table_add(struct class_table *t, int64_t number, const char *name, struct error *e)
 {
     if (number < 0 || number >= MAX_CLASSES)
-        return fail(e, ERR_DATA, "L04", "labels: \"%.60s\" is %lld, allowed 0..%d",
-                    name ? name : "?", (long long)number, MAX_CLASSES - 1);
+        return fail(e, ERR_DATA, "L04", "labels: \"%.60s\" is %lld, allowed 0..%d", name ? name : "?",
+                    (long long)number, MAX_CLASSES - 1);
     if (number >= t->n) {
         const char **grown = mem_resize(e, t->name, (size_t)number + 1, sizeof *grown);
         if (!grown)
@@ -39,14 +39,13 @@ static int table_add(struct class_table *t, int64_t number, const char *name, st
 }
 
 /* A list of numbers is a region. Read as the plain numbers in it: what the label files hold. */
-static int table_add_region(struct class_table *t, const char *name, const struct js *list,
-                            struct error *e)
+static int table_add_region(struct class_table *t, const char *name, const struct js *list, struct error *e)
 {
     int64_t number;
     for (int i = 0; i < js_count(list); i++) {
         if (js_int(&number, js_at(list, i)) < 0)
-            return fail(e, ERR_DATA, "L04",
-                        "labels: region \"%.60s\" holds something that is no integer", name);
+            return fail(e, ERR_DATA, "L04", "labels: region \"%.60s\" holds something that is no integer",
+                        name);
         if (table_add(t, number, js_count(list) == 1 ? name : NULL, e) < 0)
             return -1;
     }
@@ -59,8 +58,10 @@ static int refuse_ignore(const struct opening *w, int64_t number, struct error *
     for (int i = 0; i < w->d->n_label_map; i++)
         if (w->d->label_map[i][0] == number)
             return 0;
-    return fail(e, ERR_DATA, "L04", "labels: \"ignore\" is %lld; ignored voxels are not supported, "
-                "--label-map %lld=0 makes them background", (long long)number, (long long)number);
+    return fail(e, ERR_DATA, "L04",
+                "labels: \"ignore\" is %lld; ignored voxels are not supported, "
+                "--label-map %lld=0 makes them background",
+                (long long)number, (long long)number);
 }
 
 /* nnU-Net: { "background": 0, "organ": 1, "whole": [1, 2] } */
@@ -87,10 +88,9 @@ static int read_named_labels(struct opening *w, struct class_table *t, const str
         }
     }
     if (regions)
-        report_line(
-            w->o->report, REPORT_WARNING, w->d->root, "L04",
-            "dataset.json has %d region%s of several labels; classes are the plain label values",
-            regions, regions == 1 ? "" : "s");
+        report_line(w->o->report, REPORT_WARNING, w->d->root, "L04",
+                    "dataset.json has %d region%s of several labels; classes are the plain label values",
+                    regions, regions == 1 ? "" : "s");
     return 0;
 }
 
@@ -124,8 +124,8 @@ static int read_labels(struct opening *w, const struct js *labels, struct error 
     if (!js_is_object(labels))
         return 0;
     struct class_table t = {NULL, 0};
-    int result = is_numbered(labels) ? read_numbered_labels(&t, labels, e)
-                                     : read_named_labels(w, &t, labels, e);
+    int result =
+        is_numbered(labels) ? read_numbered_labels(&t, labels, e) : read_named_labels(w, &t, labels, e);
     if (result == 0 && t.n > 1)
         result = opening_set_classes(w, t.name, t.n, e);
     mem_free(t.name);
@@ -143,8 +143,7 @@ static int add_label(struct opening *w, struct data_case *c, const char *name, s
         result = case_set_label(c, path, e);
     else if (there == 0)
         report_line(w->o->report, REPORT_WARNING, path, "L01",
-                    "label named in the json is not there; case \"%.80s\" counts as unlabelled",
-                    c->name);
+                    "label named in the json is not there; case \"%.80s\" counts as unlabelled", c->name);
     mem_free(path);
     return result;
 }
@@ -202,8 +201,8 @@ static char *name_of_item(const struct js *image, int whole, struct error *e)
 }
 
 /* Adds the items of one section; an item is an object or, for tests, a bare file name. */
-static int add_section(struct opening *w, const struct js *section, enum split split,
-                       int whole_names, struct error *e)
+static int add_section(struct opening *w, const struct js *section, enum split split, int whole_names,
+                       struct error *e)
 {
     for (int i = 0; i < js_count(section); i++) {
         const struct js *item = js_at(section, i);
@@ -227,8 +226,7 @@ static enum split split_of(const char *section)
 
 static int is_section(const struct js *v)
 {
-    return js_is_array(v) &&
-           (js_count(v) == 0 || js_get(js_at(v, 0), "image") || js_text(js_at(v, 0)));
+    return js_is_array(v) && (js_count(v) == 0 || js_get(js_at(v, 0), "image") || js_text(js_at(v, 0)));
 }
 
 static int add_sections(struct opening *w, const struct js *root, int whole_names, struct error *e)
@@ -313,8 +311,7 @@ static int open_nnunet(struct opening *w, const struct js *root, struct error *e
     if (!items && (!ending || ending[0] != '.' || strchr(ending, '/')))
         return fail(e, ERR_DATA, "C06", "file_ending is missing or no ending such as .nii.gz");
     if (read_labels(w, js_get(root, "labels"), e) < 0 ||
-        (items ? add_named_items(w, items, e)
-               : opening_add_folders(w, CHANNELS_NUMBERED, ending, e)) < 0)
+        (items ? add_named_items(w, items, e) : opening_add_folders(w, CHANNELS_NUMBERED, ending, e)) < 0)
         return -1;
     if (!items && w->d->n_cases == 0)
         return fail(e, ERR_DATA, "L01", "file_ending is %.40s, but no image ends in _0000%.40s", ending,
@@ -379,8 +376,8 @@ static int find_datalist(char **out, struct opening *w, struct error *e)
             continue;
         int found = is_datalist(w, name, e);
         if (found == 1 && *out) {
-            fail(e, ERR_DATA, "L01",
-                 "two datalists, %.80s and %.80s: give one of them, not the folder", *out, name);
+            fail(e, ERR_DATA, "L01", "two datalists, %.80s and %.80s: give one of them, not the folder", *out,
+                 name);
             result = fail_in(e, w->d->root);
         } else if (found == 1) {
             *out = mem_string(e, name);

@@ -18,14 +18,12 @@
 /* ---- Pancreas-CT ----------------------------------------------------------------------------- */
 
 /* The split shared by the papers on 80 of the 82 scans. Cases 25 and 70 are copies of case 2. */
-static const unsigned char pancreas_train[60] = {
-    31, 69, 3, 45, 47, 2, 65, 15, 13, 62, 43, 37, 68, 54, 75, 39, 32, 10, 8, 57,
-    81, 14, 35, 56, 5, 20, 21, 6, 52, 49, 40, 30, 34, 11, 7, 9, 29, 18, 76, 22,
-    51, 61, 33, 19, 67, 48, 59, 82, 38, 71, 63, 78, 28, 17, 60, 77, 80, 24, 23, 50
-};
-static const unsigned char pancreas_test[20] = {
-    1, 4, 12, 16, 26, 27, 36, 41, 42, 44, 46, 53, 55, 58, 64, 66, 72, 73, 74, 79
-};
+static const unsigned char pancreas_train[60] = {31, 69, 3,  45, 47, 2,  65, 15, 13, 62, 43, 37, 68, 54, 75,
+                                                 39, 32, 10, 8,  57, 81, 14, 35, 56, 5,  20, 21, 6,  52, 49,
+                                                 40, 30, 34, 11, 7,  9,  29, 18, 76, 22, 51, 61, 33, 19, 67,
+                                                 48, 59, 82, 38, 71, 63, 78, 28, 17, 60, 77, 80, 24, 23, 50};
+static const unsigned char pancreas_test[20] = {1,  4,  12, 16, 26, 27, 36, 41, 42, 44,
+                                                46, 53, 55, 58, 64, 66, 72, 73, 74, 79};
 
 /* The folder of the DICOM slices: down through only children until there are files. */
 static char *find_series(const char *folder, int depth, struct error *e)
@@ -52,8 +50,7 @@ static char *find_series(const char *folder, int depth, struct error *e)
         found = next ? find_series(next, depth + 1, e) : NULL;
         mem_free(next);
     } else {
-        fail(e, ERR_DATA, "D01",
-             folders ? "several series where one is expected" : "no DICOM files");
+        fail(e, ERR_DATA, "D01", folders ? "several series where one is expected" : "no DICOM files");
         fail_in(e, folder);
     }
     io_listing_free(&l);
@@ -87,8 +84,8 @@ static int find_patients(char **found, const char *root, struct error *e)
         char *collection = NULL, *inside = NULL;
         result = find_folder(&collection, starts[i], "Pancreas-CT", e);
         if (result == 0)
-            result = find_folder(&inside, collection ? collection : starts[i],
-                                 "PANCREAS_[0-9][0-9][0-9][0-9]", e);
+            result =
+                find_folder(&inside, collection ? collection : starts[i], "PANCREAS_[0-9][0-9][0-9][0-9]", e);
         if (inside)
             result = (*found = path_folder(e, inside)) ? 0 : -1;
         mem_free(inside);
@@ -143,8 +140,7 @@ int layout_open_pancreas(struct opening *w, struct error *e)
             goto out;
         missing += !added;
     }
-    opening_note(w,
-                 "published split of 60 and 20 cases; 25 and 70, copies of case 2, are left out");
+    opening_note(w, "published split of 60 and 20 cases; 25 and 70, copies of case 2, are left out");
     if (missing)
         opening_note(w, "%d cases of the split are not here", missing);
     result = opening_set_classes(w, classes, 2, e) < 0 ? -1 : 1;
@@ -178,8 +174,7 @@ static const char la_train[80][21] = {
     "LJSDNMND9SHKM7Q4IRHJ", "MFTDVMBWFNQ3F5KHBRDR", "MJHV7F65TB2A76CQLOC3", "MVKIPGBKTNSENNP1S4HB",
     "O5TSIKRD4AIB8K84WIR9", "OIRDLE32TXZX942FVZMM", "P1OTI3IWJUIB5NRLULLH", "PVNXUK681N9BY14K4Z86",
     "Q0MEX9ZIKAGJORSPLQ3Y", "Q7J0WYM695R9MA285ZW0", "QZC1W0FNR19KJFLOCFLH", "R8ER97O9UUN77C02VE2J",
-    "RSZY41MT2FGDKHWWL5L2", "SN4LF8SGBSRQUPTDSX78", "TDDI6L3Y0L9VVFP9MNFS", "UZUZZT2W9IUSHL6ASOX3"
-};
+    "RSZY41MT2FGDKHWWL5L2", "SN4LF8SGBSRQUPTDSX78", "TDDI6L3Y0L9VVFP9MNFS", "UZUZZT2W9IUSHL6ASOX3"};
 
 static int by_text(const void *key, const void *entry)
 {
@@ -231,9 +226,8 @@ int layout_open_la(struct opening *w, struct error *e)
     if (published) {
         for (int i = 0; i < w->d->n_cases; i++)
             w->d->cases[i].split = is_la_train(w->d->cases[i].name) ? SPLIT_TRAIN : SPLIT_TEST;
-        opening_note(
-            w, "published split: %d of its 80 training cases are here, all others are test cases",
-            published);
+        opening_note(w, "published split: %d of its 80 training cases are here, all others are test cases",
+                     published);
     }
     if (!w->o->label_map && /* the challenge paints the atrium 255 */
         label_map_parse(&w->d->label_map, &w->d->n_label_map, "255=1", e) < 0)
@@ -268,10 +262,9 @@ int paper_split_colon(struct opening *w, struct error *e)
     }
     dataset_keep(d, keep);
     mem_free(keep);
-    opening_note(
-        w,
-        "split of 100 and 26 cases drawn from seed %llu (the paper's own is not published); "
-        "cases without labels left out",
-        (unsigned long long)w->o->seed);
+    opening_note(w,
+                 "split of 100 and 26 cases drawn from seed %llu (the paper's own is not published); "
+                 "cases without labels left out",
+                 (unsigned long long)w->o->seed);
     return 0;
 }

@@ -66,9 +66,8 @@ int list_parse(struct list *out, char *text, int follow, struct error *e)
         if (*name == '\0' || *name == '#')
             continue;
         if (!follow && name_leads_out(name)) {
-            fail(e, ERR_DATA, "L11",
-                 "line %d: \"%.100s\" leads out of the data set (--follow allows it)", number,
-                 name);
+            fail(e, ERR_DATA, "L11", "line %d: \"%.100s\" leads out of the data set (--follow allows it)",
+                 number, name);
             goto bad;
         }
         out->name[out->n++] = name;
@@ -117,8 +116,7 @@ static int by_name(const void *a, const void *b)
 
 static int by_name_nocase(const void *a, const void *b)
 {
-    int order =
-        strcasecmp(((const struct name_slot *)a)->name, ((const struct name_slot *)b)->name);
+    int order = strcasecmp(((const struct name_slot *)a)->name, ((const struct name_slot *)b)->name);
     return order ? order : by_name(a, b);
 }
 
@@ -178,8 +176,8 @@ int lists_check_names(struct opening *w, struct error *e)
     for (int i = 1; i < x.n; i++)
         if (strcasecmp(x.slot[i - 1].name, x.slot[i].name) == 0)
             report_line(w->o->report, REPORT_WARNING, d->root, "L01",
-                        "cases \"%.100s\" and \"%.100s\" differ only in letter case",
-                        x.slot[i - 1].name, x.slot[i].name);
+                        "cases \"%.100s\" and \"%.100s\" differ only in letter case", x.slot[i - 1].name,
+                        x.slot[i].name);
     mem_free(x.slot);
     return 0;
 }
@@ -210,8 +208,8 @@ static int find_entry(const struct name_index *x, const char *entry)
 /* ---- order and split ------------------------------------------------------------------------- */
 
 /* Reads folder/NAME.list or NAME.txt; *path is its path, NULL if neither is there. */
-static int read_if_there(struct list *out, char **path, const char *folder, const char *name,
-                         int follow, struct error *e)
+static int read_if_there(struct list *out, char **path, const char *folder, const char *name, int follow,
+                         struct error *e)
 {
     static const char *const endings[] = {".list", ".txt"};
     memset(out, 0, sizeof *out);
@@ -230,7 +228,7 @@ static int read_if_there(struct list *out, char **path, const char *folder, cons
     return 0;
 }
 
-struct order { /* what the lists make of w->d->cases */
+struct order {   /* what the lists make of w->d->cases */
     int *from;   /* n positions, in the new order */
     char *taken; /* of every case: is it among them? */
     int n;
@@ -243,15 +241,14 @@ static void take(struct order *o, int at)
 }
 
 /* The cases of one list come next. */
-static int take_list(struct order *o, struct dataset *d, const struct name_index *x,
-                     const struct list *l, const char *path, enum split split, struct error *e)
+static int take_list(struct order *o, struct dataset *d, const struct name_index *x, const struct list *l,
+                     const char *path, enum split split, struct error *e)
 {
     for (int i = 0; i < l->n; i++) {
         int at = find_entry(x, l->name[i]);
         if (at < 0 || o->taken[at]) {
             if (at < 0)
-                fail(e, ERR_DATA, "L01", "names \"%.100s\", for which there is no image",
-                     l->name[i]);
+                fail(e, ERR_DATA, "L01", "names \"%.100s\", for which there is no image", l->name[i]);
             else
                 fail(e, ERR_DATA, "L09",
                      "\"%.100s\" is already on a list: train and test must not share "
@@ -324,8 +321,7 @@ int lists_apply(struct opening *w, const char *folder, struct error *e)
     char *path[2] = {NULL, NULL};
     struct name_index x = {NULL, 0};
     int result = -1;
-    if (read_if_there(&list[SPLIT_TRAIN], &path[SPLIT_TRAIN], folder, "train", w->o->follow, e) <
-            0 ||
+    if (read_if_there(&list[SPLIT_TRAIN], &path[SPLIT_TRAIN], folder, "train", w->o->follow, e) < 0 ||
         read_if_there(&list[SPLIT_TEST], &path[SPLIT_TEST], folder, "test", w->o->follow, e) < 0 ||
         index_names(&x, w->d, e) < 0)
         goto out;
@@ -371,8 +367,9 @@ int dataset_mark_last(char *mark, const struct dataset *d, int64_t n, struct err
     for (int i = d->n_cases - 1; i >= 0 && found < n; i--)
         if (d->cases[i].split == SPLIT_TRAIN && d->cases[i].label)
             found += mark[i] = 1;
-    return found == n ? 0 : fail(e, ERR_CONFIG, "C03", "%lld cases wanted, %lld have a label", (long long)n,
-                                 (long long)found);
+    return found == n ? 0
+                      : fail(e, ERR_CONFIG, "C03", "%lld cases wanted, %lld have a label", (long long)n,
+                             (long long)found);
 }
 
 int lists_leave_out(struct opening *w, const char *path, struct error *e)
@@ -402,8 +399,8 @@ static int hide_all_but_first(struct dataset *d, int64_t wanted, struct error *e
 {
     int have = dataset_count(d, SPLIT_TRAIN, 1);
     if (wanted < 1 || wanted > have)
-        return fail(e, ERR_CONFIG, "C03", "--labeled %lld, but %d training case%s a label",
-                    (long long)wanted, have, have == 1 ? " has" : "s have");
+        return fail(e, ERR_CONFIG, "C03", "--labeled %lld, but %d training case%s a label", (long long)wanted,
+                    have, have == 1 ? " has" : "s have");
     for (int i = 0; i < d->n_cases; i++)
         if (d->cases[i].split == SPLIT_TRAIN && d->cases[i].label && wanted-- <= 0)
             hide(&d->cases[i]);

@@ -104,8 +104,8 @@ out:
     return result;
 }
 
-static int cut_names(struct piece *p, const struct scan *images, int numbered,
-                     enum channel_rule rule, struct error *e)
+static int cut_names(struct piece *p, const struct scan *images, int numbered, enum channel_rule rule,
+                     struct error *e)
 {
     for (int i = 0; i < images->n; i++) {
         const struct scan_file *f = &images->file[i];
@@ -148,8 +148,7 @@ static int report_orphans(struct opening *w, const struct scan *labels, int firs
         char **near = n ? bsearch(&f->stem, name, (size_t)n, sizeof *name, by_name_nocase) : NULL;
         if (near)
             report_line(w->o->report, kind, f->path, "L01",
-                        "label without an image; case \"%.80s\" differs only in letter case",
-                        *near);
+                        "label without an image; case \"%.80s\" differs only in letter case", *near);
         else
             report_line(w->o->report, kind, f->path, "L01", "label without an image");
     }
@@ -210,14 +209,15 @@ int opening_add_scans(struct opening *w, int channels, struct error *e)
     return add_folder(w, ".", NULL, SPLIT_TEST, numbered ? CHANNELS_NUMBERED : CHANNELS_GUESS, NULL, e);
 }
 
-int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending,
-                        struct error *e)
+int opening_add_folders(struct opening *w, enum channel_rule rule, const char *ending, struct error *e)
 {
     static const struct {
         const char *images, *labels;
         enum split split;
-    } folders[] = {{"images", "labels", SPLIT_TRAIN}, {"imagesTr", "labelsTr", SPLIT_TRAIN},
-                   {"imagesUn", NULL, SPLIT_TRAIN}, {"imagesTs", "labelsTs", SPLIT_TEST}};
+    } folders[] = {{"images", "labels", SPLIT_TRAIN},
+                   {"imagesTr", "labelsTr", SPLIT_TRAIN},
+                   {"imagesUn", NULL, SPLIT_TRAIN},
+                   {"imagesTs", "labelsTs", SPLIT_TEST}};
     int found = 0;
     for (int i = rule == CHANNELS_NUMBERED ? 1 : 0; i < 4; i++) { /* nnU-Net knows no images/ */
         int there = opening_has_folder(w, folders[i].images, e);

@@ -23,32 +23,32 @@
 #include "device/device.h"
 
 enum {
-    CONTRAST_DIMS = 16,    /* numbers of a row; shorter ones are filled up with zeros */
-    CONTRAST_TILE = 64,    /* rows and columns of a tile: it fits the first cache, with operands */
-    CONTRAST_STRIPS = 32   /* most strips: 16 pairs a round to share out */
+    CONTRAST_DIMS = 16,  /* numbers of a row; shorter ones are filled up with zeros */
+    CONTRAST_TILE = 64,  /* rows and columns of a tile: it fits the first cache, with operands */
+    CONTRAST_STRIPS = 32 /* most strips: 16 pairs a round to share out */
 };
 
 struct contrast {
-    int count;             /* rows, N >= 1 */
-    float tau;             /* > 0 */
-    const float *rows;     /* (count, 16) */
-    const float *anchor;   /* (count): 1, or 0 for a row that is only compared with */
-    float *log_sum;        /* (count) out: ln Z */
-    float *pull;           /* (count, 16) out */
-    void *scratch;         /* contrast_scratch(count) bytes, aligned to 64 */
+    int count;           /* rows, N >= 1 */
+    float tau;           /* > 0 */
+    const float *rows;   /* (count, 16) */
+    const float *anchor; /* (count): 1, or 0 for a row that is only compared with */
+    float *log_sum;      /* (count) out: ln Z */
+    float *pull;         /* (count, 16) out */
+    void *scratch;       /* contrast_scratch(count) bytes, aligned to 64 */
 };
 size_t contrast_scratch(int count);
 
 /* The tiles, one table per level of the processor (isa/contrast.c). */
 struct contrast_work {
-    int count;             /* rows that exist; the last tile is filled up with zero rows */
-    int one_shift;         /* all of `shift` are the same: one exponential serves both sides */
-    const float *rows;     /* (padded, 16) */
-    const float *panels;   /* (padded / 64, 16, 64): transposed by tiles, times log2(e) / tau */
-    float *shift;          /* (padded) in powers of two: taken off the scores before exp2 */
-    float *share;          /* (padded) anchor / sum */
-    double *sum;           /* (padded) Z / 2^shift */
-    float *pull;           /* (padded, 16) */
+    int count;           /* rows that exist; the last tile is filled up with zero rows */
+    int one_shift;       /* all of `shift` are the same: one exponential serves both sides */
+    const float *rows;   /* (padded, 16) */
+    const float *panels; /* (padded / 64, 16, 64): transposed by tiles, times log2(e) / tau */
+    float *shift;        /* (padded) in powers of two: taken off the scores before exp2 */
+    float *share;        /* (padded) anchor / sum */
+    double *sum;         /* (padded) Z / 2^shift */
+    float *pull;         /* (padded, 16) */
 };
 
 /* Rows i0 .. i1 against rows j0 .. j1, multiples of the tile; equal ranges, or no row in common.

@@ -39,7 +39,7 @@ struct tournament {
     const struct contrast_work *work;
     range_function *play;
     int padded, strip, strips;
-    int round;  /* 0: every strip against itself */
+    int round; /* 0: every strip against itself */
 };
 
 /* The circle method for n players, n even: the last one stays, the others turn around a table;
@@ -69,8 +69,8 @@ static void play_all(struct pool *pool, const struct contrast_work *w, range_fun
 {
     int tiles = (int)(padded_rows(w->count) / CONTRAST_TILE);
     int per_strip = (tiles + CONTRAST_STRIPS - 1) / CONTRAST_STRIPS;
-    struct tournament t = {w, play, tiles * CONTRAST_TILE, per_strip * CONTRAST_TILE,
-                           (tiles + per_strip - 1) / per_strip, 0};
+    struct tournament t = {
+        w, play, tiles * CONTRAST_TILE, per_strip * CONTRAST_TILE, (tiles + per_strip - 1) / per_strip, 0};
     pool_run(pool, t.strips, play_pair, &t);
     int n = t.strips + t.strips % 2;
     for (t.round = 1; t.round < n && t.strips > 1; t.round++)

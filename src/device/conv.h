@@ -33,12 +33,12 @@ enum conv_kind {
 
 struct conv_shape {
     enum conv_kind kind;
-    int n, d, h, w;        /* of the input; DOWN: even */
-    int c_in, c_out;       /* any, 1 and more */
-    enum value_type in, out;/* of the stored tensors: F32 or BF16. Products are made in the
+    int n, d, h, w;          /* of the input; DOWN: even */
+    int c_in, c_out;         /* any, 1 and more */
+    enum value_type in, out; /* of the stored tensors: F32 or BF16. Products are made in the
                             * device's precision; sums always in f32 */
-    int training;          /* 1: backward will be called */
-    int input_grad;        /* 1: dx will be asked for */
+    int training;            /* 1: backward will be called */
+    int input_grad;          /* 1: dx will be asked for */
 };
 
 /* One stored tensor and how it is read. scale == NULL: taken as it is (relu still applies). */
@@ -54,9 +54,9 @@ struct conv_in {
 
 /* The gradient at the output. p == NULL: dy = G, masked by relu if set. */
 struct conv_grad {
-    struct tensor g;            /* dL/da, type as stored */
-    struct conv_source y;       /* the output this is the gradient of, with its norm */
-    const float *p, *q, *r;     /* (n, c) each */
+    struct tensor g;        /* dL/da, type as stored */
+    struct conv_source y;   /* the output this is the gradient of, with its norm */
+    const float *p, *q, *r; /* (n, c) each */
 };
 
 /* Moments of the stored output (after rounding to its type), per channel over n and voxels. Sums of
@@ -64,7 +64,7 @@ struct conv_grad {
  * along: map() of KERNEL_norm_tables (kernels_norm.h). */
 struct k_norm_tables;
 struct conv_stats {
-    double *mean, *m2; /* (c_out) mean, and sum of squared distances from it */
+    double *mean, *m2;                /* (c_out) mean, and sum of squared distances from it */
     const struct k_norm_tables *then; /* or NULL */
 };
 
@@ -74,8 +74,8 @@ struct conv_stats {
 struct k_norm_grads;
 struct conv_sums {
     int of;
-    const float *mean; /* (c_in) device memory */
-    double *sums;      /* (2, n, c_in) device memory */
+    const float *mean;               /* (c_in) device memory */
+    double *sums;                    /* (2, n, c_in) device memory */
     const struct k_norm_grads *then; /* or NULL */
 };
 

@@ -22,12 +22,12 @@ static void multiply(const struct conv *v, const struct product *p, char *scratc
                      const struct block *b, int group, const struct target *to, struct sums *sums)
 {
     struct grid g = conv_grid(&p->a, b);
-    struct gemm_shape shape = {.n_segments = p->a.n_segments, .k = p->a.k,
-                               .n = columns_of(&p->cols, group), .pitch = (int)g.row};
+    struct gemm_shape shape = {
+        .n_segments = p->a.n_segments, .k = p->a.k, .n = columns_of(&p->cols, group), .pitch = (int)g.row};
     float *c = (float *)(void *)(scratch + v->at.c);
     int64_t offset[GEMM_MAX_SEGMENTS];
-    struct results s = {.v = v, .p = p, .to = to, .sums = sums, .b = b, .c = c,
-                        .column = group * p->cols.per, .n = shape.n};
+    struct results s = {
+        .v = v, .p = p, .to = to, .sums = sums, .b = b, .c = c, .column = group * p->cols.per, .n = shape.n};
     int64_t chunk = v->chunk;
     conv_offsets(offset, &p->a, b);
     shape.lines = conv_lines(v, &p->a, b);
@@ -143,8 +143,8 @@ static int64_t unit_chunk(const struct conv *v, int64_t blocks, int64_t groups)
     return blocks >= 2 * threads ? groups : (blocks * groups + threads - 1) / threads;
 }
 
-void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
-                      const struct tensor *y, struct conv_stats *stats)
+void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
+                      struct conv_stats *stats)
 {
     if (!v || v->cpu->base.error.code)
         return;
@@ -155,8 +155,8 @@ void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias
     j.y = conv_target(y);
     j.y.moments = stats != NULL;
     j.y.bias = conv_table(&tables, bias, 0, 1, v->s.c_out);
-    conv_share(v->cpu, forward_units, &j, (int64_t)j.cut.blocks * groups,
-               unit_chunk(v, j.cut.blocks, groups), 1);
+    conv_share(v->cpu, forward_units, &j, (int64_t)j.cut.blocks * groups, unit_chunk(v, j.cut.blocks, groups),
+               1);
     if (stats)
         combine_moments(&j, stats);
     if (stats && stats->then)
@@ -171,7 +171,7 @@ struct backward_job {
     struct operand x, dy;
     struct target dx;
     float *dweight, *dbias;
-    int add;                 /* to dweight */
+    int add; /* to dweight */
     int parts;
     int data_groups, groups; /* units of a part: of dx; of dx and dweight */
 };
@@ -278,8 +278,8 @@ static void bias_unit(const struct conv *v, const struct pair *o, const struct b
 
 /* What dx is made from serves as A (CONV_UP) or as Y, where it lies or, where lines between planes belong to
  * others, copied. */
-static struct pair weights_operands(const struct backward_job *j, char *scratch, struct filled *f,
-                                    int block, const struct block *b)
+static struct pair weights_operands(const struct backward_job *j, char *scratch, struct filled *f, int block,
+                                    const struct block *b)
 {
     const struct conv *v = j->v;
     char *data = j->data_groups ? scratch + v->at.data : NULL;
@@ -290,8 +290,8 @@ static struct pair weights_operands(const struct backward_job *j, char *scratch,
     if (data && v->weights_of_grad)
         o.a = data;
     else
-        fill_block(v, scratch + v->at.a, scratch, &v->weights, v->weights_of_grad ? &j->dy : &j->x,
-                   &j->cut, block, &f->a);
+        fill_block(v, scratch + v->at.a, scratch, &v->weights, v->weights_of_grad ? &j->dy : &j->x, &j->cut,
+                   block, &f->a);
     if (data && !v->weights_of_grad && conv_is_y(v, b)) {
         o.y = conv_line(v, data, &v->data.a, b, 0, 0);
         o.ldy = v->data.a.ld;
@@ -309,15 +309,15 @@ struct gradient {
 };
 
 /* The weight gradient of a block, columns of one group. */
-static void weights_unit(const struct backward_job *j, char *scratch, struct filled *f, int block,
-                         int part, int group, const struct gradient *to, enum gemm_put put)
+static void weights_unit(const struct backward_job *j, char *scratch, struct filled *f, int block, int part,
+                         int group, const struct gradient *to, enum gemm_put put)
 {
     const struct conv *v = j->v;
     const struct side *a = &v->weights;
     struct block b = conv_block(&j->cut, block);
     int first = group * v->weights_cols.per;
-    struct gemm_shape shape = {.n_segments = a->n_segments, .k = a->k,
-                               .n = columns_of(&v->weights_cols, group)};
+    struct gemm_shape shape = {
+        .n_segments = a->n_segments, .k = a->k, .n = columns_of(&v->weights_cols, group)};
     struct pair o = weights_operands(j, scratch, f, block, &b);
     int64_t offset[GEMM_MAX_SEGMENTS];
     if (group == 0 && j->dbias)
@@ -327,9 +327,8 @@ static void weights_unit(const struct backward_job *j, char *scratch, struct fil
     conv_offsets(offset, a, &b);
     shape.pitch = (int)conv_grid(a, &b).row;
     shape.lines = conv_lines(v, a, &b);
-    v->gemm->weights(to->d, to->ld, put, o.a, a->ld, offset, o.y + (size_t)first * v->element, o.ldy,
-                     &shape, conv_grid(a, &b).m, conv_positions(a, &b) * a->ld,
-                     scratch + v->at.gemm);
+    v->gemm->weights(to->d, to->ld, put, o.a, a->ld, offset, o.y + (size_t)first * v->element, o.ldy, &shape,
+                     conv_grid(a, &b).m, conv_positions(a, &b) * a->ld, scratch + v->at.gemm);
 }
 
 /* One part only: a group of columns of dweight from the first block to the last, straight there. */
@@ -347,8 +346,8 @@ static void whole_weights(const struct backward_job *j, char *scratch, struct fi
         weights_unit(j, scratch, f, block, 0, group, &to, block > 0 ? GEMM_ADD : put);
     if (!v->direct && j->dweight)
         for (int row = 0; row < v->taps * v->minor; row++)
-            v->rows->add_parts(j->dweight + (int64_t)row * v->major + first, to.d + row * to.ld, 0, 1,
-                               to.ld, j->add);
+            v->rows->add_parts(j->dweight + (int64_t)row * v->major + first, to.d + row * to.ld, 0, 1, to.ld,
+                               j->add);
 }
 
 /* Groups of dweight come first: they take longer, and what is short fills the gaps at the end. */
@@ -363,8 +362,8 @@ static void whole_group(const struct backward_job *j, char *scratch, struct fill
 }
 
 /* Units [first, end) of a part, block by block. */
-static void part_groups(const struct backward_job *j, char *scratch, struct filled *f, int part,
-                        int first, int end)
+static void part_groups(const struct backward_job *j, char *scratch, struct filled *f, int part, int first,
+                        int end)
 {
     const struct conv *v = j->v;
     int begin = j->cut.blocks * part / j->parts, last = j->cut.blocks * (part + 1) / j->parts;
@@ -406,8 +405,7 @@ static void add_units(void *arg, char *scratch, int64_t first, int64_t end)
     int64_t to = end * ADD_RUN < all ? end * ADD_RUN : all;
     const float *parts = (const float *)(const void *)v->cpu->partial;
     (void)scratch;
-    v->rows->add_parts(j->dweight + from, parts + from, (int64_t)v->part_floats, j->parts, to - from,
-                       j->add);
+    v->rows->add_parts(j->dweight + from, parts + from, (int64_t)v->part_floats, j->parts, to - from, j->add);
 }
 
 static void finish_backward(const struct backward_job *j)
@@ -433,7 +431,10 @@ void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct 
     int n = dy->g.n, with_data = dx && dx->data;
     float *tables = v->tables;
     CHECK(v->s.training && n <= v->s.n && dy->g.c == v->s.c_out && (!with_data || v->s.input_grad));
-    struct backward_job j = {.v = v, .cut = conv_cut(v, n, 1), .dweight = dweight, .dbias = dbias,
+    struct backward_job j = {.v = v,
+                             .cut = conv_cut(v, n, 1),
+                             .dweight = dweight,
+                             .dbias = dbias,
                              .add = (add & CONV_ADD_WEIGHT) != 0};
     j.x = conv_operand(&tables, x, n);
     j.dy = conv_gradient(&tables, dy, n);

@@ -36,8 +36,7 @@ static struct row_source make_source(float **next, const struct conv_source *s, 
 struct operand conv_operand(float **next, const struct conv_in *x, int n)
 {
     int c = x->from[0].y.c;
-    struct operand o = {.c = c, .period = row_period(c), .table = table_room(c),
-                        .count = x->count};
+    struct operand o = {.c = c, .period = row_period(c), .table = table_room(c), .count = x->count};
     for (int i = 0; i < x->count; i++)
         o.from[i] = make_source(next, &x->from[i], n);
     return o;
@@ -46,8 +45,7 @@ struct operand conv_operand(float **next, const struct conv_in *x, int n)
 struct operand conv_gradient(float **next, const struct conv_grad *g, int n)
 {
     int c = g->g.c;
-    struct operand o = {.is_grad = 1, .c = c, .period = row_period(c),
-                        .table = table_room(c)};
+    struct operand o = {.is_grad = 1, .c = c, .period = row_period(c), .table = table_room(c)};
     o.grad = (struct row_grad){.g = g->g.data, .type = g->g.type};
     if (!g->p && !g->y.relu)
         return o;
@@ -74,8 +72,8 @@ static struct row_source source_at(struct row_source s, int64_t table, int64_t e
 }
 
 /* `rows` chunks of an operand from an element on, tables of one item. */
-static void read_rows(const struct conv *v, void *to, int64_t to_stride, const struct operand *o,
-                      int item, int64_t element, int64_t from_stride, int64_t rows, int chunk)
+static void read_rows(const struct conv *v, void *to, int64_t to_stride, const struct operand *o, int item,
+                      int64_t element, int64_t from_stride, int64_t rows, int chunk)
 {
     int64_t table = item * o->table;
     if (o->is_grad) {
@@ -103,8 +101,7 @@ static void read_voxels(const struct conv *v, char *to, const struct operand *o,
     int64_t all = len * o->c, rows = all / o->period, rest = all % o->period, done = all - rest;
     read_rows(v, to, o->period, o, item, voxel * o->c, o->period, rows, o->period);
     if (rest)
-        read_rows(v, to + done * (int64_t)v->element, rest, o, item, voxel * o->c + done, rest, 1,
-                  (int)rest);
+        read_rows(v, to + done * (int64_t)v->element, rest, o, item, voxel * o->c + done, rest, 1, (int)rest);
 }
 
 /* ---- places ---------------------------------------------------------------------------------------- */
@@ -197,8 +194,8 @@ static void fill_all(const struct conv *v, char *to, char *stage, const struct s
                 memset(to, 0, row * (size_t)v->w);
                 continue;
             }
-            v->rows->expand(to, row, stage + (size_t)p * plane + (size_t)r * line, step, offset, 9,
-                            3 * step, v->w);
+            v->rows->expand(to, row, stage + (size_t)p * plane + (size_t)r * line, step, offset, 9, 3 * step,
+                            v->w);
         }
 }
 
@@ -229,8 +226,8 @@ static int keep_planes(const struct conv *v, char **to, const struct side *a, co
     return 1;
 }
 
-void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a,
-               const struct operand *o, const struct block *b, const struct block *before)
+void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a, const struct operand *o,
+               const struct block *b, const struct block *before)
 {
     char *end = to + (size_t)(conv_positions(a, b) * a->ld) * v->element;
     struct grid g = conv_grid(a, b);
@@ -254,8 +251,8 @@ void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a
 
 /* ---- filling Y --------------------------------------------------------------------------------------- */
 
-const char *conv_line(const struct conv *v, const char *block, const struct side *a,
-                      const struct block *b, int p, int r)
+const char *conv_line(const struct conv *v, const char *block, const struct side *a, const struct block *b,
+                      int p, int r)
 {
     struct grid g = conv_grid(a, b);
     int64_t at = p * g.plane + r * g.row, centre = 0;

@@ -47,31 +47,31 @@ struct side {
 
 /* Columns of a product in groups that can be handed to different threads. */
 struct columns {
-    int n, per;        /* all; of a group (the last may have less) */
+    int n, per; /* all; of a group (the last may have less) */
     int groups;
 };
 
 /* forward, and the gradient of the input. */
 struct product {
     struct side a;
-    int scatter;       /* 1: columns are (2x2x2 fine voxels, channels) */
-    int mirrored;      /* 1: rows are (mirrored tap, major), else (tap, minor) */
-    int c;             /* channels of the result */
+    int scatter;  /* 1: columns are (2x2x2 fine voxels, channels) */
+    int mirrored; /* 1: rows are (mirrored tap, major), else (tap, minor) */
+    int c;        /* channels of the result */
     struct columns cols;
     char *packed;
-    size_t packed_each;/* bytes of a group of columns */
+    size_t packed_each; /* bytes of a group of columns */
 };
 
 struct block {
     int plane, planes, row, rows;
-    int whole;                   /* 1: all lines of its planes */
+    int whole; /* 1: all lines of its planes */
     int64_t x, len;
 };
 
 /* How a pass is cut into blocks: by shapes alone. */
 struct cut {
-    int n;                       /* items */
-    int planes, rows;            /* in all */
+    int n;            /* items */
+    int planes, rows; /* in all */
     int64_t len;
     int n_planes, n_rows, n_len; /* pieces of each */
     int blocks;
@@ -87,13 +87,13 @@ struct conv {
     struct conv_shape s;
     const struct gemm_ops *gemm;
     const struct row_ops *rows;
-    enum value_type type;        /* of operands: what gemm multiplies */
-    size_t element;              /* its bytes */
+    enum value_type type; /* of operands: what gemm multiplies */
+    size_t element;       /* its bytes */
 
-    int d, h;                    /* of the grid: CONV_1 is one line an item, DOWN and UP the coarse side */
+    int d, h; /* of the grid: CONV_1 is one line an item, DOWN and UP the coarse side */
     int64_t w;
-    int taps;                    /* 27, 8, 1 */
-    int major, minor;            /* weight is (taps, minor, major) */
+    int taps;         /* 27, 8, 1 */
+    int major, minor; /* weight is (taps, minor, major) */
 
     struct product forward, data;
     struct side weights;         /* dweight = A^T Y: A; EIGHT always on the left */
@@ -101,13 +101,13 @@ struct conv {
     struct columns weights_cols; /* = columns of Y */
     int direct;                  /* 1: D has the rows of dweight, else some more: ALL */
 
-    int64_t chunk;               /* positions of one forward product */
-    size_t part_floats;          /* of a partial sum of dweight */
+    int64_t chunk;      /* positions of one forward product */
+    size_t part_floats; /* of a partial sum of dweight */
     struct layout at;
-    float *tables;               /* scale, shift ... of the call at hand, rows filled up */
-    double *moments;             /* (block, column group, 2, c_out) */
-    double *bias_sums;           /* (part, c_out) */
-    double *norm_sums;           /* (block, column group of dx, item, 2, c_in) */
+    float *tables;     /* scale, shift ... of the call at hand, rows filled up */
+    double *moments;   /* (block, column group, 2, c_out) */
+    double *bias_sums; /* (part, c_out) */
+    double *norm_sums; /* (block, column group of dx, item, 2, c_in) */
 };
 
 /* Positions of a block for a form: line r of plane p begins at p*plane + r*row. */
@@ -135,8 +135,8 @@ static inline int columns_of(const struct columns *c, int group)
 /* A tensor seen through one of conv.h's formulas, with its tables filled up and repeated. */
 struct operand {
     int is_grad;
-    int c, period;     /* channels; elements after which tables repeat */
-    int64_t table;     /* floats from item to item */
+    int c, period; /* channels; elements after which tables repeat */
+    int64_t table; /* floats from item to item */
     int count;
     struct row_source from[2];
     struct row_grad grad;
@@ -165,11 +165,11 @@ int64_t conv_fine_voxel(const struct conv *v, const struct place *at, const stru
 
 /* Fills a block of A. `stage` is for lines that are then expanded; `before` is the block that is there now,
  * of the same operand, or NULL: if this one follows it, planes that both have are kept. */
-void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a,
-               const struct operand *o, const struct block *b, const struct block *before);
+void conv_fill(const struct conv *v, char *to, char *stage, const struct side *a, const struct operand *o,
+               const struct block *b, const struct block *before);
 /* Where line r of plane p begins in a block that A was filled with: its voxels lie a->ld apart. */
-const char *conv_line(const struct conv *v, const char *block, const struct side *a,
-                      const struct block *b, int p, int r);
+const char *conv_line(const struct conv *v, const char *block, const struct side *a, const struct block *b,
+                      int p, int r);
 /* 1 if that, from line 0 on, is Y: the block of dx has the grid of v->weights and zeros between its lines. */
 int conv_is_y(const struct conv *v, const struct block *b);
 /* Y: plain rows on the grid of v->weights, zero between the lines; taken from `filled`, a block of the
@@ -182,10 +182,10 @@ void conv_fill_y(const struct conv *v, char *to, const struct operand *o, const 
 /* A tensor that results go to. */
 struct target {
     const struct tensor *t;
-    const float *bias;      /* table, or NULL */
+    const float *bias; /* table, or NULL */
     int accumulate, stream;
-    int moments;            /* 1: wanted */
-    const float *mean;      /* table: batch norm's sums are wanted, over source y; or NULL */
+    int moments;       /* 1: wanted */
+    const float *mean; /* table: batch norm's sums are wanted, over source y; or NULL */
     struct row_source y;
 };
 
@@ -204,9 +204,9 @@ struct results {
     const struct target *to;
     struct sums *sums;
     const struct block *b;
-    const float *c;         /* positions first .. end of the grid */
+    const float *c; /* positions first .. end of the grid */
     int64_t first, end;
-    int column, n;          /* of the group */
+    int column, n; /* of the group */
 };
 
 struct target conv_target(const struct tensor *t); /* plain: written, nothing else wanted */

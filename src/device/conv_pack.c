@@ -77,7 +77,7 @@ struct pass {
     const struct loop_ops *loops; /* NULL: no kernel */
     int kernel;
     const void *args;
-    const float *first;           /* where the kernel's index 0 is */
+    const float *first; /* where the kernel's index 0 is */
     int64_t count;
 };
 
@@ -135,11 +135,16 @@ void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n)
     run_pass(dev, &(struct pass){.list = list, .n = n});
 }
 
-void cpu_conv_update(struct device *dev, const struct conv_weight *list, int n, int kernel,
-                     const void *args, const float *first, int64_t count)
+void cpu_conv_update(struct device *dev, const struct conv_weight *list, int n, int kernel, const void *args,
+                     const float *first, int64_t count)
 {
-    struct pass p = {.list = list, .n = n, .loops = cpu_isa(dev)->loops, .kernel = kernel, .args = args,
-                     .first = first, .count = count};
+    struct pass p = {.list = list,
+                     .n = n,
+                     .loops = cpu_isa(dev)->loops,
+                     .kernel = kernel,
+                     .args = args,
+                     .first = first,
+                     .count = count};
     for (int i = 0; i < p.n; i++)
         CHECK(p.list[i].weight >= first + end_of(&p, i - 1) && end_of(&p, i) <= count);
     run_pass(dev, &p);

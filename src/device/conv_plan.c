@@ -7,21 +7,21 @@
 #include "device/conv_int.h"
 
 enum {
-    LINE_ELEMENTS = 32,       /* bf16 in a cache line, and k of an AMX tile */
-    SHORT_LINE = 5,           /* longest line for NINE: its ninefold fill costs less than border products */
-    TINY_LINE = 3,            /* the same for products that leave out the border: they do of longer lines */
-    FEW_CHANNELS = 4,         /* most for ALL */
-    NARROW = 8,               /* channels whose rows would lie across cache lines: NINE, rows filled up */
-    COLUMNS = 32,             /* of a group: two AMX tiles, which is what a pass over A makes */
-    SCATTER_COLUMNS = 128,    /* of fine voxels: with 16 channels all eight, written line after line */
-    WEIGHTS_COLUMNS = 128,    /* the same for dweight, where each pass transposes A anew */
-    BLOCK_BYTES = 1 << 20,    /* of all operands: with all else they stay in a 2 MiB second cache */
-    LARGE_BLOCK_BYTES = 4 << 20, /* the same where that costs less than more blocks */
-    PIECES = 10,              /* blocks wanted, to feed as many threads ... */
-    BLOCK_POSITIONS = 1024,   /* ... unless they become smaller than this */
-    CHUNK_FLOATS = 32 << 10,  /* of results before they are stored: 128 KiB */
-    PART_BYTES = 6 << 20,     /* of all partial sums of a weight gradient */
-    MOST_PARTS = 16,          /* of them: enough for as many threads, little to add up */
+    LINE_ELEMENTS = 32,    /* bf16 in a cache line, and k of an AMX tile */
+    SHORT_LINE = 5,        /* longest line for NINE: its ninefold fill costs less than border products */
+    TINY_LINE = 3,         /* the same for products that leave out the border: they do of longer lines */
+    FEW_CHANNELS = 4,      /* most for ALL */
+    NARROW = 8,            /* channels whose rows would lie across cache lines: NINE, rows filled up */
+    COLUMNS = 32,          /* of a group: two AMX tiles, which is what a pass over A makes */
+    SCATTER_COLUMNS = 128, /* of fine voxels: with 16 channels all eight, written line after line */
+    WEIGHTS_COLUMNS = 128, /* the same for dweight, where each pass transposes A anew */
+    BLOCK_BYTES = 1 << 20, /* of all operands: with all else they stay in a 2 MiB second cache */
+    LARGE_BLOCK_BYTES = 4 << 20,      /* the same where that costs less than more blocks */
+    PIECES = 10,                      /* blocks wanted, to feed as many threads ... */
+    BLOCK_POSITIONS = 1024,           /* ... unless they become smaller than this */
+    CHUNK_FLOATS = 32 << 10,          /* of results before they are stored: 128 KiB */
+    PART_BYTES = 6 << 20,             /* of all partial sums of a weight gradient */
+    MOST_PARTS = 16,                  /* of them: enough for as many threads, little to add up */
     SLACK_BYTES = GEMM_SLACK * 4 + 64 /* behind a block: what products and expand() may touch */
 };
 
@@ -143,8 +143,8 @@ static void cut_volume(struct cut *c, const struct conv *v, int backward)
     double best = 0;
     most = most > BLOCK_POSITIONS ? most : BLOCK_POSITIONS;
     for (int n_rows = 1; n_rows <= c->rows; n_rows++) {
-        struct block b = {.planes = 1, .rows = (c->rows + n_rows - 1) / n_rows, .whole = n_rows == 1,
-                          .len = c->len};
+        struct block b = {
+            .planes = 1, .rows = (c->rows + n_rows - 1) / n_rows, .whole = n_rows == 1, .len = c->len};
         while (b.planes < c->planes && (b.planes + 1) * b.rows * b.len <= most) {
             b.planes++;
             if (block_bytes(v, &b, backward) > limit) {
@@ -183,8 +183,8 @@ static void cut_lines(struct cut *c, const struct conv *v, int backward)
 
 struct cut conv_cut(const struct conv *v, int n, int backward)
 {
-    struct cut c = {.n = n, .planes = 1, .rows = n * v->d * v->h, .len = v->w, .n_planes = 1,
-                    .n_rows = 1, .n_len = 1};
+    struct cut c = {
+        .n = n, .planes = 1, .rows = n * v->d * v->h, .len = v->w, .n_planes = 1, .n_rows = 1, .n_len = 1};
     if (v->s.kind == CONV_3) {
         c.planes = n * (v->d + 1) - 1;
         c.rows = v->h;
@@ -200,7 +200,8 @@ struct block conv_block(const struct cut *c, int i)
 {
     int64_t plane = i % c->n_planes, x = i / c->n_planes % c->n_len, row = i / c->n_planes / c->n_len;
     struct block b = {.plane = (int)(c->planes * plane / c->n_planes),
-                      .row = (int)(c->rows * row / c->n_rows), .whole = c->n_rows == 1,
+                      .row = (int)(c->rows * row / c->n_rows),
+                      .whole = c->n_rows == 1,
                       .x = c->len * x / c->n_len};
     b.planes = (int)(c->planes * (plane + 1) / c->n_planes) - b.plane;
     b.rows = (int)(c->rows * (row + 1) / c->n_rows) - b.row;
@@ -441,7 +442,7 @@ static void share_slot(void *arg, int64_t slot)
 void conv_share(struct cpu *cpu, conv_units *run, void *arg, int64_t n, int64_t chunk, int runs)
 {
     int64_t threads = pool_threads(cpu->base.pool);
-    struct share s = {.cpu = cpu, .run = run, .arg = arg, .n = n, .chunk = chunk, .threads = threads,
-                      .runs = runs};
+    struct share s = {
+        .cpu = cpu, .run = run, .arg = arg, .n = n, .chunk = chunk, .threads = threads, .runs = runs};
     pool_run(cpu->base.pool, least(threads, (n + chunk - 1) / chunk), share_slot, &s);
 }

@@ -29,8 +29,7 @@ struct sums conv_sums_start(const struct conv *v, char *scratch, const struct pr
 }
 
 /* The first results are near enough to the mean. */
-static void sums_shift(struct sums *s, const struct target *to, const float *row, int first, int n,
-                       int c)
+static void sums_shift(struct sums *s, const struct target *to, const float *row, int first, int n, int c)
 {
     for (int j = 0; j < table_room(c); j++) {
         int at = j % c - first;
@@ -46,8 +45,11 @@ static struct row_norm norm_at(const struct target *to, const struct sums *sums,
     int64_t room = table_room(to->t->c), table = item * room + first;
     double *sum = sums->sum + 2 * item * room + first;
     return (struct row_norm){.y = (const char *)to->y.y + at * (int64_t)value_bytes(to->y.type),
-                             .scale = to->y.scale + table, .shift = to->y.shift + table,
-                             .mean = to->mean + first, .floor = to->y.floor, .sum = sum,
+                             .scale = to->y.scale + table,
+                             .shift = to->y.shift + table,
+                             .mean = to->mean + first,
+                             .floor = to->y.floor,
+                             .sum = sum,
                              .product = sum + room};
 }
 
@@ -62,8 +64,8 @@ static void write_voxels(const struct results *s, int item, int64_t voxel, int64
     int c = to->t->c, period = row_period(c), joined = stride == c && chunk == c && ldc == c;
     int64_t rows = joined ? len * c / period : len, rest = joined ? len * c % period : 0;
     int64_t bytes = (int64_t)value_bytes(to->t->type), begin = voxel * c + first;
-    struct row_store how = {.bias = to->bias ? to->bias + first : NULL, .accumulate = to->accumulate,
-                            .stream = to->stream};
+    struct row_store how = {
+        .bias = to->bias ? to->bias + first : NULL, .accumulate = to->accumulate, .stream = to->stream};
     struct row_norm norm;
     char *at = (char *)to->t->data + begin * bytes;
     if (to->mean) {
@@ -88,8 +90,7 @@ static void write_voxels(const struct results *s, int item, int64_t voxel, int64
 }
 
 /* Part [x0, x1) of line r of plane p. */
-static void write_line(const struct results *s, const struct place *at, int64_t m, int64_t x0,
-                       int64_t x1)
+static void write_line(const struct results *s, const struct place *at, int64_t m, int64_t x0, int64_t x1)
 {
     const float *from = s->c + (m + x0 - s->first) * s->n;
     int c = s->p->c;

@@ -17,9 +17,9 @@
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum {
-    ALIGN = 64,       /* a cache line, and a row of an AMX tile */
+    ALIGN = 64, /* a cache line, and a row of an AMX tile */
     PAGE = 4096,
-    HUGE = 4 << 20    /* from here on pages of 2 MiB pay: a third less time for an update of all weights */
+    HUGE = 4 << 20 /* from here on pages of 2 MiB pay: a third less time for an update of all weights */
 };
 
 /* What lies before an aligned address. */
@@ -97,11 +97,11 @@ int cpu_reserve(struct cpu *c, size_t each, size_t partial)
 
 struct loop {
     const struct loop_ops *ops;
-    int number;       /* kernel or reduction */
+    int number; /* kernel or reduction */
     const void *args;
     int64_t first, count;
     int n_sums;
-    double *sums;     /* (blocks, n_sums) */
+    double *sums; /* (blocks, n_sums) */
 };
 
 /* Blocks that a thread takes at a time: long loops are handed out in larger pieces, with the same bits. */
@@ -145,8 +145,12 @@ static void reduce_block(void *arg, int64_t block)
 static void cpu_sum(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
                     double *sums)
 {
-    struct loop l = {.ops = cpu_of(dev)->isa->loops, .number = reduction, .args = args, .count = count,
-                     .n_sums = n_sums, .sums = cpu_of(dev)->block_sums};
+    struct loop l = {.ops = cpu_of(dev)->isa->loops,
+                     .number = reduction,
+                     .args = args,
+                     .count = count,
+                     .n_sums = n_sums,
+                     .sums = cpu_of(dev)->block_sums};
     const int64_t group = (int64_t)LOOP_GROUP * LOOP_BLOCK;
     CHECK(n_sums >= 0 && n_sums <= LOOP_SUMS);
     for (int s = 0; s < n_sums; s++)

@@ -10,9 +10,9 @@ struct cpu {
     const struct isa_ops *isa;
 
     /* Working memory of convolutions, as large as the largest plan needs; grows in conv_new only. */
-    char *scratch;      /* threads times scratch_each bytes */
+    char *scratch; /* threads times scratch_each bytes */
     size_t scratch_each;
-    char *partial;      /* partial sums of weight gradients */
+    char *partial; /* partial sums of weight gradients */
     size_t partial_bytes;
 
     double *block_sums; /* LOOP_GROUP * LOOP_SUMS, of reduce() */
@@ -37,10 +37,10 @@ int cpu_reserve(struct cpu *c, size_t each, size_t partial);
 struct conv *cpu_conv_new(struct device *dev, const struct conv_shape *s);
 void cpu_conv_free(struct conv *v);
 void cpu_conv_pack(struct device *dev, const struct conv_weight *list, int n);
-void cpu_conv_update(struct device *dev, const struct conv_weight *list, int n, int kernel,
-                     const void *args, const float *first, int64_t count);
-void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias,
-                      const struct tensor *y, struct conv_stats *stats);
+void cpu_conv_update(struct device *dev, const struct conv_weight *list, int n, int kernel, const void *args,
+                     const float *first, int64_t count);
+void cpu_conv_forward(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
+                      struct conv_stats *stats);
 void cpu_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                        const struct tensor *dx, int add, float *dweight, float *dbias,
                        const struct conv_sums *sums);

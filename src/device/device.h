@@ -25,9 +25,9 @@ enum value_type { VALUE_F32, VALUE_BF16, VALUE_U8 };
 size_t value_bytes(enum value_type t);
 
 struct tensor {
-    void *data;         /* device memory; NULL: absent */
+    void *data; /* device memory; NULL: absent */
     enum value_type type;
-    int n, d, h, w, c;  /* row-major in this order, c fastest */
+    int n, d, h, w, c; /* row-major in this order, c fastest */
 };
 int64_t tensor_voxels(const struct tensor *t); /* n*d*h*w */
 int64_t tensor_count(const struct tensor *t);  /* voxels * c */
@@ -76,8 +76,8 @@ struct device_ops {
     void (*conv_pack)(struct device *dev, const struct conv_weight *list, int n);
     void (*conv_update)(struct device *dev, const struct conv_weight *list, int n, int kernel,
                         const void *args, const float *first, int64_t count);
-    void (*conv_forward)(struct conv *v, const struct conv_in *x, const float *bias,
-                         const struct tensor *y, struct conv_stats *stats);
+    void (*conv_forward)(struct conv *v, const struct conv_in *x, const float *bias, const struct tensor *y,
+                         struct conv_stats *stats);
     void (*conv_backward)(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,
                           const struct tensor *dx, int add, float *dweight, float *dbias,
                           const struct conv_sums *sums);
@@ -106,8 +106,7 @@ struct device_ops {
     /* Loops over voxels and sums over voxels, see kernels.h. sum() leaves its sums in device memory; reduce()
      * brings them to the host and so waits for everything asked for before. */
     void (*map)(struct device *dev, int kernel, const void *args, int64_t count);
-    void (*sum)(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
-                double *sums);
+    void (*sum)(struct device *dev, int reduction, const void *args, int64_t count, int n_sums, double *sums);
     void (*reduce)(struct device *dev, int reduction, const void *args, int64_t count, int n_sums,
                    double *sums_host);
 };

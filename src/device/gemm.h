@@ -20,14 +20,14 @@ enum { GEMM_MAX_SEGMENTS = 32, GEMM_SLACK = 128, GEMM_PART = 32 };
 
 struct gemm_shape {
     int n_segments;
-    int k;                         /* elements of a segment, the same for all */
-    int n;                         /* columns of B, C, D, Y */
-    int pitch;                     /* forward: positions from one line of the grid to the next, 0 if
+    int k;                   /* elements of a segment, the same for all */
+    int n;                   /* columns of B, C, D, Y */
+    int pitch;               /* forward: positions from one line of the grid to the next, 0 if
                                       unknown. The order of the work may follow it, no bit does. */
-    struct gemm_lines {            /* where not all positions count, for a table that has by_lines: */
-        int line;                  /* those of a line that do, from its first on; 0: all of all lines */
-        int of_plane, plane;       /* lines of a plane that do; lines from plane to plane */
-        int first;                 /* position 0 begins this line of a plane */
+    struct gemm_lines {      /* where not all positions count, for a table that has by_lines: */
+        int line;            /* those of a line that do, from its first on; 0: all of all lines */
+        int of_plane, plane; /* lines of a plane that do; lines from plane to plane */
+        int first;           /* position 0 begins this line of a plane */
     } lines;
 };
 
@@ -41,7 +41,7 @@ struct gemm_shape {
 struct gemm_turned {
     const float *b;
     int64_t ld, block, stride;
-    int64_t rows;                  /* those from here on do not exist and are zero; 0: all exist */
+    int64_t rows; /* those from here on do not exist and are zero; 0: all exist */
 };
 
 /* A part of B for packing by itself: rows [row, end) of columns [col, col_end). Where it is not all of B, the
@@ -55,13 +55,13 @@ struct gemm_part {
 enum gemm_put {
     GEMM_OVER,
     GEMM_ADD,
-    GEMM_FAR   /* overwrites it, past the caches if that is faster: D is not looked at before long */
+    GEMM_FAR /* overwrites it, past the caches if that is faster: D is not looked at before long */
 };
 
 struct gemm_ops {
-    const char *name;              /* "avx512 f32", "amx bf16", "base f32" */
-    int element_bytes;             /* of A, B (packed) and Y: 4 or 2 */
-    int by_lines;                  /* not 0: where gemm_shape has lines of a multiple of so many positions,
+    const char *name;  /* "avx512 f32", "amx bf16", "base f32" */
+    int element_bytes; /* of A, B (packed) and Y: 4 or 2 */
+    int by_lines;      /* not 0: where gemm_shape has lines of a multiple of so many positions,
                                       forward leaves C of what does not count as it is (or makes it), and
                                       weights may pass it over: Y is zero there */
 

@@ -18,20 +18,20 @@
 enum { HEADS_IN = 16, HEADS_WIDE = 16, HEADS_NARROW = 2, HEADS_NARROWS = 4, HEADS_MOST = 1 + HEADS_NARROWS };
 
 struct head {
-    int c;                       /* channels */
-    const float *weight, *bias;  /* (16, c), (c) */
-    float *y;                    /* (voxels, c) */
-    const float *dy;             /* backward */
+    int c;                      /* channels */
+    const float *weight, *bias; /* (16, c), (c) */
+    float *y;                   /* (voxels, c) */
+    const float *dy;            /* backward */
     float *dweight, *dbias;
-    int add;                     /* 1: those two are added to */
+    int add; /* 1: those two are added to */
 };
 
 struct heads {
     int n, relu;
-    int64_t voxels;              /* of all items */
-    const float *x;              /* (voxels, 16) */
+    int64_t voxels; /* of all items */
+    const float *x; /* (voxels, 16) */
     struct head head[HEADS_MOST];
-    void *dx;                    /* (voxels, 16) bf16; backward */
+    void *dx; /* (voxels, 16) bf16; backward */
 };
 
 static inline int heads_are_usual(const struct heads *h)

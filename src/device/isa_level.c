@@ -17,8 +17,7 @@
 extern const struct isa_ops isa_ops_base, isa_ops_avx2, isa_ops_avx512, isa_ops_avx512bf16, isa_ops_amx;
 
 /* 1 if all the wanted bits are set in what cpuid answers for a leaf. */
-static int cpuid_has(unsigned leaf, unsigned sub, unsigned eax, unsigned ebx, unsigned ecx,
-                     unsigned edx)
+static int cpuid_has(unsigned leaf, unsigned sub, unsigned eax, unsigned ebx, unsigned ecx, unsigned edx)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(leaf, sub, &a, &b, &c, &d) && (a & eax) == eax && (b & ebx) == ebx &&
@@ -38,9 +37,8 @@ static int has_base(void)
 /* x86-64-v3; by bit: movbe, f16c; lzcnt. */
 static int has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-           cpuid_has(1, 0, 0, 0, bit(22) | bit(29), 0) &&
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2") && cpuid_has(1, 0, 0, 0, bit(22) | bit(29), 0) &&
            cpuid_has(0x80000001u, 0, 0, 0, bit(5), 0);
 }
 
@@ -75,10 +73,8 @@ static const struct {
     const struct isa_ops *ops;
     int (*here)(void);
 } levels[ISA_LEVELS] = {
-    {&isa_ops_base, has_base},
-    {&isa_ops_avx2, has_avx2},
-    {&isa_ops_avx512, has_avx512},
-    {&isa_ops_avx512bf16, has_avx512bf16},
+    {&isa_ops_base, has_base},     {&isa_ops_avx2, has_avx2},
+    {&isa_ops_avx512, has_avx512}, {&isa_ops_avx512bf16, has_avx512bf16},
     {&isa_ops_amx, has_amx},
 };
 

@@ -62,22 +62,22 @@ enum { KERNELS_FORM = 0 KERNELS(KERNEL_FORM_) REDUCES(REDUCE_FORM_) };
 /* Indices summed in float: a lane sees 512 / 16 = 32 of them, rounding below 32 * 2^-24. */
 enum { REDUCE_RUN = 512 };
 
-#define RUN(dev, name, count, ...)                                                                 \
-    do {                                                                                           \
-        const struct k_##name run_args_ = {__VA_ARGS__};                                           \
-        (dev)->ops->map((dev), KERNEL_##name, &run_args_, (count));                                \
+#define RUN(dev, name, count, ...)                                                                           \
+    do {                                                                                                     \
+        const struct k_##name run_args_ = {__VA_ARGS__};                                                     \
+        (dev)->ops->map((dev), KERNEL_##name, &run_args_, (count));                                          \
     } while (0)
 
 /* sums: n_sums doubles of the device, overwritten; REDUCE: of the host, for which it waits. */
-#define SUM(dev, name, count, n_sums, sums, ...)                                                   \
-    do {                                                                                           \
-        const struct r_##name run_args_ = {__VA_ARGS__};                                           \
-        (dev)->ops->sum((dev), REDUCE_##name, &run_args_, (count), (n_sums), (sums));              \
+#define SUM(dev, name, count, n_sums, sums, ...)                                                             \
+    do {                                                                                                     \
+        const struct r_##name run_args_ = {__VA_ARGS__};                                                     \
+        (dev)->ops->sum((dev), REDUCE_##name, &run_args_, (count), (n_sums), (sums));                        \
     } while (0)
-#define REDUCE(dev, name, count, n_sums, sums, ...)                                                \
-    do {                                                                                           \
-        const struct r_##name run_args_ = {__VA_ARGS__};                                           \
-        (dev)->ops->reduce((dev), REDUCE_##name, &run_args_, (count), (n_sums), (sums));           \
+#define REDUCE(dev, name, count, n_sums, sums, ...)                                                          \
+    do {                                                                                                     \
+        const struct r_##name run_args_ = {__VA_ARGS__};                                                     \
+        (dev)->ops->reduce((dev), REDUCE_##name, &run_args_, (count), (n_sums), (sums));                     \
     } while (0)
 
 #endif

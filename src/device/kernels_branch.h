@@ -11,8 +11,11 @@ enum { K_BRANCHES = 4 };
 
 /* Loop over branches; unrolled for the usual numbers, so that what is said of them stays in registers. */
 #if defined(KERNEL_USUAL) && defined(__CUDA_ARCH__)
-#define EACH_BRANCH(k, count)                                                                      \
-    _Pragma("unroll") for (int k = 0; k < K_BRANCHES; k++) if (k >= (count)) {} else
+#define EACH_BRANCH(k, count)                                                                                \
+    _Pragma("unroll") for (int k = 0; k < K_BRANCHES; k++) if (k >= (count))                                 \
+    {                                                                                                        \
+    }                                                                                                        \
+    else
 #else
 #define EACH_BRANCH(k, count) for (int k = 0; k < (count); k++)
 #endif
@@ -31,10 +34,11 @@ KERNEL void k_branch_softmax(const struct k_branches *b, k_branch_lanes p, float
                              int64_t n)
 {
     const int classes = K_CLASSES(b->classes);
-    EACH_BRANCH(k, b->n) {
+    EACH_BRANCH (k, b->n) {
         k_load(p[k], b->logits[k] + i * classes, classes, classes, n);
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) p[k][c][j] *= sharpness;
+            EACH_LANE (j)
+                p[k][c][j] *= sharpness;
         k_softmax(p[k], classes);
     }
 }
@@ -51,15 +55,17 @@ KERNEL void r_mutual_range(const struct r_mutual *k, int64_t i0, int64_t i1, flo
     k_branch_lanes p, q;
     float w[K_LANES], square[K_LANES];
     const int classes = K_CLASSES(k->b.classes);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_branch_softmax(&k->b, p, 1.0f, i, n);
         k_branch_softmax(&k->b, q, k->sharpness, i, n);
         k_load_weights(w, NULL, i, n);
-        EACH_LANE(j) square[j] = 0;
-        EACH_BRANCH(a, k->askers)
-            EACH_BRANCH(o, k->b.n)
+        EACH_LANE (j)
+            square[j] = 0;
+        EACH_BRANCH (a, k->askers)
+            EACH_BRANCH (o, k->b.n)
                 for (int c = 0; o != a && c < classes; c++)
-                    EACH_LANE(j) square[j] += (p[a][c][j] - q[o][c][j]) * (p[a][c][j] - q[o][c][j]);
+                    EACH_LANE (j)
+                        square[j] += (p[a][c][j] - q[o][c][j]) * (p[a][c][j] - q[o][c][j]);
         k_add_product(sums, 0, square, w);
     }
 }
@@ -76,22 +82,24 @@ KERNEL void k_mutual_grad_range(const struct k_mutual_grad *k, int64_t i0, int64
     k_branch_lanes p, q;
     float g[KERNEL_CLASSES][K_LANES];
     const int classes = K_CLASSES(k->b.classes);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_branch_softmax(&k->b, p, 1.0f, i, n);
         k_branch_softmax(&k->b, q, k->sharpness, i, n);
-        EACH_BRANCH(a, k->b.n) {
+        EACH_BRANCH (a, k->b.n) {
             float *to = k->dlogits[a] + i * classes;
             const float own = k->scale, sharp = k->scale * k->sharpness;
             k_clear(g, classes);
-            EACH_BRANCH(o, a < k->askers ? k->b.n : 0)
+            EACH_BRANCH (o, a < k->askers ? k->b.n : 0)
                 for (int c = 0; o != a && c < classes; c++)
-                    EACH_LANE(j) g[c][j] += own * (p[a][c][j] - q[o][c][j]);
+                    EACH_LANE (j)
+                        g[c][j] += own * (p[a][c][j] - q[o][c][j]);
             k_through_softmax(g, p[a], classes);
             k_add_rows(to, g, classes, classes, n, 0);
             k_clear(g, classes);
-            EACH_BRANCH(o, k->askers)
+            EACH_BRANCH (o, k->askers)
                 for (int c = 0; o != a && c < classes; c++)
-                    EACH_LANE(j) g[c][j] += sharp * (q[a][c][j] - p[o][c][j]);
+                    EACH_LANE (j)
+                        g[c][j] += sharp * (q[a][c][j] - p[o][c][j]);
             k_through_softmax(g, q[a], classes);
             k_add_rows(to, g, classes, classes, n, 0);
         }
@@ -116,12 +124,15 @@ KERNEL void k_pyramid_read(const struct k_branches *b, struct k_pyramid_lanes *l
     float max[K_LANES], total[K_LANES];
     k_load(l->p[k], b->logits[k] + i * classes, classes, classes, n);
     for (int c = 0; c < classes; c++)
-        EACH_LANE(j) l->log[k][c][j] = l->p[k][c][j];
+        EACH_LANE (j)
+            l->log[k][c][j] = l->p[k][c][j];
     k_shift_exp(l->p[k], classes, max, total);
-    EACH_LANE(j) max[j] += k_log(total[j]);
-    EACH_LANE(j) total[j] = 1.0f / total[j];
+    EACH_LANE (j)
+        max[j] += k_log(total[j]);
+    EACH_LANE (j)
+        total[j] = 1.0f / total[j];
     for (int c = 0; c < classes; c++) {
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             l->p[k][c][j] *= total[j];
             l->log[k][c][j] -= max[j];
         }
@@ -130,29 +141,36 @@ KERNEL void k_pyramid_read(const struct k_branches *b, struct k_pyramid_lanes *l
 
 KERNEL void k_pyramid_compare(const struct k_branches *b, struct k_pyramid_lanes *l, int k)
 {
-    EACH_LANE(j) l->kl[k][j] = l->square[k][j] = 0;
+    EACH_LANE (j)
+        l->kl[k][j] = l->square[k][j] = 0;
     for (int c = 0; c < K_CLASSES(b->classes); c++) {
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             float m = l->mean[c][j], off = m - l->p[k][c][j];
             l->square[k][j] += off * off;
             l->kl[k][j] += m * (l->log_mean[c][j] - l->log[k][c][j]);
         }
     }
-    EACH_LANE(j) l->sure[k][j] = k_exp(-l->kl[k][j]);
+    EACH_LANE (j)
+        l->sure[k][j] = k_exp(-l->kl[k][j]);
 }
 
 KERNEL void k_pyramid_lanes_at(const struct k_branches *b, struct k_pyramid_lanes *l, int64_t i, int64_t n)
 {
     const float share = 1.0f / (float)b->n;
-    EACH_BRANCH(k, b->n) k_pyramid_read(b, l, k, i, n);
+    EACH_BRANCH (k, b->n)
+        k_pyramid_read(b, l, k, i, n);
     for (int c = 0; c < K_CLASSES(b->classes); c++) {
-        EACH_LANE(j) l->mean[c][j] = 0;
-        EACH_BRANCH(k, b->n)
-            EACH_LANE(j) l->mean[c][j] += share * l->p[k][c][j];
+        EACH_LANE (j)
+            l->mean[c][j] = 0;
+        EACH_BRANCH (k, b->n)
+            EACH_LANE (j)
+                l->mean[c][j] += share * l->p[k][c][j];
         /* 1e-37: a class that nobody believes in has a logarithm, times 0 */
-        EACH_LANE(j) l->log_mean[c][j] = k_log(k_max(l->mean[c][j], 1e-37f));
+        EACH_LANE (j)
+            l->log_mean[c][j] = k_log(k_max(l->mean[c][j], 1e-37f));
     }
-    EACH_BRANCH(k, b->n) k_pyramid_compare(b, l, k);
+    EACH_BRANCH (k, b->n)
+        k_pyramid_compare(b, l, k);
 }
 
 /* Sums 3k .. 3k+2 of branch k: sure * square, sure, kl. */
@@ -163,12 +181,13 @@ KERNEL void r_pyramid_range(const struct r_pyramid *r, int64_t i0, int64_t i1, f
 {
     struct k_pyramid_lanes l;
     float w[K_LANES];
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_pyramid_lanes_at(&r->b, &l, i, n);
         k_load_weights(w, NULL, i, n);
-        EACH_BRANCH(k, r->b.n) {
+        EACH_BRANCH (k, r->b.n) {
             k_add_product(sums, 3 * k + 2, l.kl[k], w);
-            EACH_LANE(j) l.sure[k][j] *= w[j];
+            EACH_LANE (j)
+                l.sure[k][j] *= w[j];
             k_add(sums, 3 * k + 1, l.sure[k]);
             k_add_product(sums, 3 * k, l.sure[k], l.square[k]);
         }
@@ -188,15 +207,16 @@ KERNEL void k_pyramid_mean_slope(const struct k_pyramid_grad *r, struct k_pyrami
 {
     const int classes = K_CLASSES(r->b.classes);
     k_clear(g, classes);
-    EACH_BRANCH(k, r->b.n) {
+    EACH_BRANCH (k, r->b.n) {
         const float square = r->by_square[k], sure = r->by_sure[k], kl = r->by_kl;
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             l->kl[k][j] = kl - l->sure[k][j] * (square * l->square[k][j] - sure);
             l->sure[k][j] *= square;
         }
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) g[c][j] += 2.0f * l->sure[k][j] * (l->mean[c][j] - l->p[k][c][j]) +
-                                    l->kl[k][j] * (l->log_mean[c][j] - l->log[k][c][j] + 1.0f);
+            EACH_LANE (j)
+                g[c][j] += 2.0f * l->sure[k][j] * (l->mean[c][j] - l->p[k][c][j]) +
+                           l->kl[k][j] * (l->log_mean[c][j] - l->log[k][c][j] + 1.0f);
     }
 }
 
@@ -206,16 +226,17 @@ KERNEL void k_pyramid_grad_range(const struct k_pyramid_grad *r, int64_t i0, int
     float by_mean[KERNEL_CLASSES][K_LANES], g[KERNEL_CLASSES][K_LANES];
     const int classes = K_CLASSES(r->b.classes);
     const float share = 1.0f / (float)r->b.n;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_pyramid_lanes_at(&r->b, &l, i, n);
         k_pyramid_mean_slope(r, &l, by_mean);
-        EACH_BRANCH(k, r->b.n) {
+        EACH_BRANCH (k, r->b.n) {
             for (int c = 0; c < classes; c++)
-                EACH_LANE(j) g[c][j] = share * by_mean[c][j] -
-                                       2.0f * l.sure[k][j] * (l.mean[c][j] - l.p[k][c][j]);
+                EACH_LANE (j)
+                    g[c][j] = share * by_mean[c][j] - 2.0f * l.sure[k][j] * (l.mean[c][j] - l.p[k][c][j]);
             k_through_softmax(g, l.p[k], classes);
             for (int c = 0; c < classes; c++) /* of -m/p, through softmax: no quotient is left */
-                EACH_LANE(j) g[c][j] += l.kl[k][j] * (l.p[k][c][j] - l.mean[c][j]);
+                EACH_LANE (j)
+                    g[c][j] += l.kl[k][j] * (l.p[k][c][j] - l.mean[c][j]);
             k_add_rows(r->dlogits[k] + i * classes, g, classes, classes, n, 0);
         }
     }

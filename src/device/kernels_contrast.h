@@ -78,24 +78,25 @@ enum {
     K_ORDER_3 = 1 + K_DIMS + K_DIMS * (K_DIMS + 1) / 2
 };
 struct r_class_moments {
-    const float *rows;      /* (count, 16) */
+    const float *rows; /* (count, 16) */
     const uint8_t *label;
     int first, classes, order;
     float shift[K_GROUP][K_DIMS];
 };
-KERNEL void k_class_chunk(float *sums, float (*x)[K_LANES], const float *in, const float *shift,
-                          int order)
+KERNEL void k_class_chunk(float *sums, float (*x)[K_LANES], const float *in, const float *shift, int order)
 {
     float y[K_DIMS][K_LANES];
     k_add(sums, 0, in);
     for (int a = 0; a < K_DIMS; a++) {
         float s = shift[a];
-        EACH_LANE(j) y[a][j] = in[j] > 0 ? x[a][j] - s : 0.0f;
+        EACH_LANE (j)
+            y[a][j] = in[j] > 0 ? x[a][j] - s : 0.0f;
         k_add(sums, 1 + a, y[a]);
     }
     if (order == 2)
         for (int a = 0; a < K_DIMS; a++) {
-            EACH_LANE(j) y[a][j] *= y[a][j];
+            EACH_LANE (j)
+                y[a][j] *= y[a][j];
             k_add(sums, 1 + K_DIMS + a, y[a]);
         }
     if (order == 3)
@@ -103,17 +104,17 @@ KERNEL void k_class_chunk(float *sums, float (*x)[K_LANES], const float *in, con
             for (int b = 0; b <= a; b++)
                 k_add_product(sums, 1 + K_DIMS + a * (a + 1) / 2 + b, y[a], y[b]);
 }
-KERNEL void r_class_moments_range(const struct r_class_moments *k, int64_t i0, int64_t i1,
-                                  float *sums)
+KERNEL void r_class_moments_range(const struct r_class_moments *k, int64_t i0, int64_t i1, float *sums)
 {
     const int order = K_ORDER(k->order), classes = K_CLASSES(k->classes), first = K_FIRST(k->first);
     const int per = order == 1 ? K_ORDER_1 : order == 2 ? K_ORDER_2 : K_ORDER_3;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         float x[K_DIMS][K_LANES], in[K_LANES];
         k_load(x, k->rows + i * K_DIMS, K_DIMS, K_DIMS, n);
         for (int c = 0; c < classes; c++) {
             int some = 0;
-            EACH_LANE(j) in[j] = 0;
+            EACH_LANE (j)
+                in[j] = 0;
             for (int64_t j = 0; j < n; j++) {
                 int here = k->label[i + j] == first + c;
                 in[j] = (float)here;
@@ -139,7 +140,7 @@ KERNEL int64_t k_row_place(int64_t i, int c, int count, int dims, int official)
 /* rows = g / |g|, put in place. */
 struct k_unit_rows {
     float *rows;
-    const float *g;         /* (count, dims) */
+    const float *g; /* (count, dims) */
     int count, dims, official;
 };
 KERNEL float k_length(const float *x, int dims)
@@ -162,9 +163,9 @@ KERNEL void k_unit_rows_range(const struct k_unit_rows *k, int64_t i0, int64_t i
 /* Sums by class (order 1, above) as floats, and what gradients are multiplied with: weight, over the number
  * of anchors if the loss is their mean. */
 struct k_contrast_table {
-    const double *sums;     /* (classes, 17) */
-    float *table;           /* (classes, 17) */
-    float *scale;           /* one number */
+    const double *sums; /* (classes, 17) */
+    float *table;       /* (classes, 17) */
+    float *scale;       /* one number */
     int classes, mean;
     double weight;
 };
@@ -191,7 +192,7 @@ KERNEL void k_contrast_table_range(const struct k_contrast_table *k, int64_t i0,
 struct k_contrast_anchors {
     float *anchor;
     const uint8_t *label;
-    const float *table;     /* (classes, 17): number of rows, their sum */
+    const float *table; /* (classes, 17): number of rows, their sum */
 };
 KERNEL void k_contrast_anchors_range(const struct k_contrast_anchors *k, int64_t i0, int64_t i1)
 {
@@ -207,10 +208,9 @@ struct r_contrast_value {
     const float *table;
     float tau;
 };
-KERNEL void r_contrast_value_range(const struct r_contrast_value *k, int64_t i0, int64_t i1,
-                                   float *sums)
+KERNEL void r_contrast_value_range(const struct r_contrast_value *k, int64_t i0, int64_t i1, float *sums)
 {
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         float x[K_LANES] = {0};
         for (int64_t j = 0; j < n; j++) {
             const float *row = k->rows + (i + j) * K_DIMS;
@@ -249,7 +249,7 @@ struct k_unit_rows_back {
     float *dg;
     const float *g, *rows, *drows;
     int count, dims, official;
-    const float *scale;     /* one number, device memory */
+    const float *scale; /* one number, device memory */
 };
 KERNEL void k_unit_rows_back_range(const struct k_unit_rows_back *k, int64_t i0, int64_t i1)
 {
@@ -273,8 +273,8 @@ KERNEL void k_unit_rows_back_range(const struct k_unit_rows_back *k, int64_t i0,
 enum { K_PROTO_MEAN = 1, K_PROTO_COV = 1 + K_DIMS, K_PROTO_ROW = 1 + K_DIMS + K_DIMS * K_DIMS };
 
 /* The share of a voxel in the mean: its weight, or 0 if it is left out. */
-KERNEL float k_proto_share(const float *table, int classes, const uint8_t *label,
-                           const float *weights, int ignore_bg, int64_t i)
+KERNEL float k_proto_share(const float *table, int classes, const uint8_t *label, const float *weights,
+                           int ignore_bg, int64_t i)
 {
     int l = label[i];
     if (l >= classes || (ignore_bg && l == 0) || table[(int64_t)l * K_PROTO_ROW] < 0)
@@ -283,14 +283,14 @@ KERNEL float k_proto_share(const float *table, int classes, const uint8_t *label
 }
 
 struct r_proto_count {
-    const float *table;     /* (classes, K_PROTO_ROW) */
+    const float *table; /* (classes, K_PROTO_ROW) */
     const uint8_t *label;
-    const float *weights;   /* or NULL */
+    const float *weights; /* or NULL */
     int classes, ignore_bg;
 };
 KERNEL void r_proto_count_range(const struct r_proto_count *k, int64_t i0, int64_t i1, float *sums)
 {
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         float x[K_LANES] = {0};
         for (int64_t j = 0; j < n; j++)
             x[j] = k_proto_share(k->table, k->classes, k->label, k->weights, k->ignore_bg, i + j);
@@ -301,20 +301,24 @@ KERNEL void r_proto_count_range(const struct r_proto_count *k, int64_t i0, int64
 /* y = covariance x u, and u.y in `form`. Each number off the diagonal is used twice; two loops
  * over lanes side by side also keep a compiler from exchanging loops, which would end in sums that
  * are not vectors. */
-KERNEL void k_proto_form(float (*y)[K_LANES], float *form, float (*u)[K_LANES], const float *cov,
-                         int full)
+KERNEL void k_proto_form(float (*y)[K_LANES], float *form, float (*u)[K_LANES], const float *cov, int full)
 {
-    EACH_LANE(j) form[j] = 0;
+    EACH_LANE (j)
+        form[j] = 0;
     for (int a = 0; a < K_DIMS; a++) {
         const float *row = cov + a * K_DIMS;
-        EACH_LANE(j) y[a][j] = row[a] * u[a][j];
+        EACH_LANE (j)
+            y[a][j] = row[a] * u[a][j];
         for (int b = 0; full && b < a; b++) {
-            EACH_LANE(j) y[a][j] += row[b] * u[b][j];
-            EACH_LANE(j) y[b][j] += row[b] * u[a][j];
+            EACH_LANE (j)
+                y[a][j] += row[b] * u[b][j];
+            EACH_LANE (j)
+                y[b][j] += row[b] * u[a][j];
         }
     }
     for (int a = 0; a < K_DIMS; a++)
-        EACH_LANE(j) form[j] += u[a][j] * y[a][j];
+        EACH_LANE (j)
+            form[j] += u[a][j] * y[a][j];
 }
 
 /* The loss of every voxel, summed, and the gradient of weight times its mean added on the way:
@@ -325,15 +329,15 @@ KERNEL void k_proto_form(float (*y)[K_LANES], float *form, float (*u)[K_LANES], 
  * u is the unit feature, M and S mean and covariance of class c from the table. */
 struct r_proto_loss {
     const float *table;
-    const float *features;  /* (count, 16) */
+    const float *features; /* (count, 16) */
     float *dfeatures;
     const uint8_t *label;
     const float *weights;
     int classes, ignore_bg, full;
-    int fresh;              /* 1: dfeatures is set, zeros included, not added to */
+    int fresh; /* 1: dfeatures is set, zeros included, not added to */
     float tau;
     double weight;
-    const double *count;    /* sum of the shares */
+    const double *count; /* sum of the shares */
 };
 
 /* logit per class, and u.S(label) u. */
@@ -341,17 +345,22 @@ KERNEL void k_proto_logits(const struct r_proto_loss *k, float (*logit)[K_LANES]
                            float (*u)[K_LANES], const int *label)
 {
     float y[K_DIMS][K_LANES], form[K_LANES], inv = 1.0f / k->tau;
-    EACH_LANE(j) form_label[j] = 0;
+    EACH_LANE (j)
+        form_label[j] = 0;
     for (int c = 0; c < K_CLASSES(k->classes); c++) {
         const float *t = k->table + (int64_t)c * K_PROTO_ROW;
         k_proto_form(y, form, u, t + K_PROTO_COV, K_FULL(k->full));
-        EACH_LANE(j) logit[c][j] = 0.5f * inv * form[j];
+        EACH_LANE (j)
+            logit[c][j] = 0.5f * inv * form[j];
         for (int a = 0; a < K_DIMS; a++) {
             float m = t[K_PROTO_MEAN + a];
-            EACH_LANE(j) logit[c][j] += m * u[a][j];
+            EACH_LANE (j)
+                logit[c][j] += m * u[a][j];
         }
-        EACH_LANE(j) logit[c][j] = logit[c][j] * inv + t[0];
-        EACH_LANE(j) form_label[j] += label[j] == c ? form[j] : 0.0f;
+        EACH_LANE (j)
+            logit[c][j] = logit[c][j] * inv + t[0];
+        EACH_LANE (j)
+            form_label[j] += label[j] == c ? form[j] : 0.0f;
     }
 }
 
@@ -359,18 +368,26 @@ KERNEL void k_proto_logits(const struct r_proto_loss *k, float (*logit)[K_LANES]
 KERNEL void k_proto_softmax(float (*p)[K_LANES], float *value, const int *label, int classes)
 {
     float top[K_LANES], sum[K_LANES], mine[K_LANES];
-    EACH_LANE(j) top[j] = p[0][j];
-    EACH_LANE(j) sum[j] = mine[j] = 0;
+    EACH_LANE (j)
+        top[j] = p[0][j];
+    EACH_LANE (j)
+        sum[j] = mine[j] = 0;
     for (int c = 1; c < classes; c++)
-        EACH_LANE(j) top[j] = k_max(top[j], p[c][j]);
+        EACH_LANE (j)
+            top[j] = k_max(top[j], p[c][j]);
     for (int c = 0; c < classes; c++) {
-        EACH_LANE(j) mine[j] += label[j] == c ? p[c][j] : 0.0f;
-        EACH_LANE(j) p[c][j] = k_exp(p[c][j] - top[j]);
-        EACH_LANE(j) sum[j] += p[c][j];
+        EACH_LANE (j)
+            mine[j] += label[j] == c ? p[c][j] : 0.0f;
+        EACH_LANE (j)
+            p[c][j] = k_exp(p[c][j] - top[j]);
+        EACH_LANE (j)
+            sum[j] += p[c][j];
     }
-    EACH_LANE(j) value[j] = k_log(sum[j]) + top[j] - mine[j];
+    EACH_LANE (j)
+        value[j] = k_log(sum[j]) + top[j] - mine[j];
     for (int c = 0; c < classes; c++)
-        EACH_LANE(j) p[c][j] /= sum[j];
+        EACH_LANE (j)
+            p[c][j] /= sum[j];
 }
 
 /* G = d value / d u. */
@@ -379,15 +396,19 @@ KERNEL void k_proto_grad(const struct r_proto_loss *k, float (*G)[K_LANES], floa
 {
     float y[K_DIMS][K_LANES], form[K_LANES], r[K_LANES], s[K_LANES], inv = 1.0f / k->tau;
     for (int a = 0; a < K_DIMS; a++)
-        EACH_LANE(j) G[a][j] = 0;
+        EACH_LANE (j)
+            G[a][j] = 0;
     for (int c = 0; c < K_CLASSES(k->classes); c++) {
         const float *t = k->table + (int64_t)c * K_PROTO_ROW;
         k_proto_form(y, form, u, t + K_PROTO_COV, K_FULL(k->full));
-        EACH_LANE(j) r[j] = inv * (label[j] == c ? p[c][j] - 1.0f : p[c][j]);
-        EACH_LANE(j) s[j] = inv * (label[j] == c ? r[j] + inv : r[j]);
+        EACH_LANE (j)
+            r[j] = inv * (label[j] == c ? p[c][j] - 1.0f : p[c][j]);
+        EACH_LANE (j)
+            s[j] = inv * (label[j] == c ? r[j] + inv : r[j]);
         for (int a = 0; a < K_DIMS; a++) {
             float m = t[K_PROTO_MEAN + a];
-            EACH_LANE(j) G[a][j] += r[j] * m + s[j] * y[a][j];
+            EACH_LANE (j)
+                G[a][j] += r[j] * m + s[j] * y[a][j];
         }
     }
 }
@@ -398,9 +419,10 @@ KERNEL void k_proto_back(const struct r_proto_loss *k, float (*G)[K_LANES], floa
 {
     float dot[K_LANES] = {0}, scale = (float)(k->weight / *k->count);
     for (int a = 0; a < K_DIMS; a++)
-        EACH_LANE(j) dot[j] += G[a][j] * u[a][j];
+        EACH_LANE (j)
+            dot[j] += G[a][j] * u[a][j];
     for (int a = 0; a < K_DIMS; a++)
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             float d = scale * share[j] * inverse[j] * (G[a][j] - u[a][j] * dot[j]);
             G[a][j] = share[j] > 0 ? d : 0.0f;
         }
@@ -412,22 +434,25 @@ KERNEL void k_unit_lanes(float (*u)[K_LANES], float *inverse)
 {
     float length[K_LANES] = {0};
     for (int a = 0; a < K_DIMS; a++)
-        EACH_LANE(j) length[j] += u[a][j] * u[a][j];
-    EACH_LANE(j) length[j] = sqrtf(length[j]);
-    EACH_LANE(j) inverse[j] = length[j] < K_SHORT ? 0.0f : 1.0f / k_max(K_SHORT, length[j]);
+        EACH_LANE (j)
+            length[j] += u[a][j] * u[a][j];
+    EACH_LANE (j)
+        length[j] = sqrtf(length[j]);
+    EACH_LANE (j)
+        inverse[j] = length[j] < K_SHORT ? 0.0f : 1.0f / k_max(K_SHORT, length[j]);
     for (int a = 0; a < K_DIMS; a++)
-        EACH_LANE(j) u[a][j] /= k_max(K_SHORT, length[j]);
+        EACH_LANE (j)
+            u[a][j] /= k_max(K_SHORT, length[j]);
 }
 
 KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t i1, float *sums)
 {
     float logit[KERNEL_CLASSES][K_LANES], u[K_DIMS][K_LANES], G[K_DIMS][K_LANES];
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         float share[K_LANES] = {0}, inverse[K_LANES], form[K_LANES], value[K_LANES];
         int label[K_LANES] = {0}, some = 0;
         for (int64_t j = 0; j < n; j++) {
-            share[j] = k_proto_share(k->table, k->classes, k->label, k->weights, k->ignore_bg,
-                                     i + j);
+            share[j] = k_proto_share(k->table, k->classes, k->label, k->weights, k->ignore_bg, i + j);
             label[j] = k->label[i + j];
             some |= share[j] > 0;
         }
@@ -438,7 +463,8 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
         k_proto_logits(k, logit, form, u, label);
         k_proto_softmax(logit, value, label, K_CLASSES(k->classes));
         float half = 0.5f / (k->tau * k->tau);
-        EACH_LANE(j) value[j] = share[j] > 0 ? share[j] * (value[j] + half * form[j]) : 0.0f;
+        EACH_LANE (j)
+            value[j] = share[j] > 0 ? share[j] * (value[j] + half * form[j]) : 0.0f;
         k_add(sums, 0, value);
         k_proto_grad(k, G, logit, u, label);
         k_proto_back(k, G, u, inverse, share, i, n);

@@ -25,8 +25,8 @@ struct k_gauss {
     const float *mean, *diag, *factor; /* (v, classes), (v, classes), (v, rank * classes) */
     const uint8_t *mask;               /* NULL: 1 everywhere */
     int classes, rank, pairs;
-    uint32_t wanted;                   /* bit j: pair j is looked at; the others stay undefined */
-    uint64_t seed, step, first;        /* first: random index of voxel 0 */
+    uint32_t wanted;            /* bit j: pair j is looked at; the others stay undefined */
+    uint64_t seed, step, first; /* first: random index of voxel 0 */
     uint32_t stream;
     float eps[GAUSS_PAIRS][GAUSS_RANK];
 };
@@ -65,14 +65,15 @@ KERNEL void k_gauss_diagonal(const struct k_gauss *g, struct k_gauss_lanes *l, i
     k_load(l->slope, g->diag + i * classes, classes, classes, n);
     K_UNROLL
     for (int c = 0; c < classes; c++) {
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             float e = k_exp(l->slope[c][j] > 80.0f ? 80.0f : l->slope[c][j]); /* finite, and so are samples */
             root[j] = sqrtf(l->mask[j] * (e + 1e-5f) + 1e-5f);
             l->slope[c][j] = l->mask[j] * e / (2.0f * root[j]);
         }
         K_UNROLL
         for (int p = 0; p < pairs; p++)
-            EACH_LANE(j) l->delta[p * classes + c][j] = root[j] * l->eta[p * classes + c][j];
+            EACH_LANE (j)
+                l->delta[p * classes + c][j] = root[j] * l->eta[p * classes + c][j];
     }
 }
 
@@ -86,13 +87,15 @@ KERNEL void k_gauss_low_rank(const struct k_gauss *g, struct k_gauss_lanes *l, i
     for (int q = 0; q < channels; q++) {
         int k = q / classes, c = q % classes, t = q % K_TILE;
         if (t == 0)
-            k_load(w, g->factor + i * channels + q, channels - q < K_TILE ? channels - q : K_TILE,
-                   channels, n);
-        EACH_LANE(j) w[t][j] *= l->mask[j];
+            k_load(w, g->factor + i * channels + q, channels - q < K_TILE ? channels - q : K_TILE, channels,
+                   n);
+        EACH_LANE (j)
+            w[t][j] *= l->mask[j];
         K_UNROLL
         for (int p = 0; p < pairs; p++) {
             float eps = g->eps[p][k], *delta = l->delta[p * classes + c];
-            EACH_LANE(j) delta[j] += eps * w[t][j];
+            EACH_LANE (j)
+                delta[j] += eps * w[t][j];
         }
     }
 }
@@ -114,8 +117,7 @@ KERNEL void k_gauss_draw(const struct k_gauss *g, struct k_gauss_lanes *l, int64
 }
 
 /* Logits of sample s: the first half is mean + delta, the second mean - delta. */
-KERNEL void k_gauss_sample(const struct k_gauss *g, const struct k_gauss_lanes *l, int s,
-                           float (*z)[K_LANES])
+KERNEL void k_gauss_sample(const struct k_gauss *g, const struct k_gauss_lanes *l, int s, float (*z)[K_LANES])
 {
     const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
     int pair = s < pairs ? s : s - pairs;
@@ -123,14 +125,14 @@ KERNEL void k_gauss_sample(const struct k_gauss *g, const struct k_gauss_lanes *
     K_UNROLL
     for (int c = 0; c < classes; c++) {
         const float *mean = l->mean[c], *delta = l->delta[pair * classes + c];
-        EACH_LANE(j) z[c][j] = mean[j] + sign * delta[j];
+        EACH_LANE (j)
+            z[c][j] = mean[j] + sign * delta[j];
     }
 }
 
 /* The gradient of factor: channel (k,c) += m * sum_j eps(j,k) * odd(j,c). */
 KERNEL void k_gauss_add_low_rank(const struct k_gauss *g, const struct k_gauss_grad *d,
-                                 const struct k_gauss_lanes *l, int64_t i, int64_t n,
-                                 float (*odd)[K_LANES])
+                                 const struct k_gauss_lanes *l, int64_t i, int64_t n, float (*odd)[K_LANES])
 {
     const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
     const int channels = K_RANK(g->rank) * classes;
@@ -138,14 +140,17 @@ KERNEL void k_gauss_add_low_rank(const struct k_gauss *g, const struct k_gauss_g
     K_UNROLL
     for (int q = 0; q < channels; q++) {
         int k = q / classes, c = q % classes, t = q % K_TILE;
-        EACH_LANE(j) w[t][j] = 0;
+        EACH_LANE (j)
+            w[t][j] = 0;
         K_UNROLL
         for (int p = 0; p < pairs; p++) {
             float eps = g->eps[p][k];
             if (g->wanted >> p & 1)
-                EACH_LANE(j) w[t][j] += eps * odd[p * classes + c][j];
+                EACH_LANE (j)
+                    w[t][j] += eps * odd[p * classes + c][j];
         }
-        EACH_LANE(j) w[t][j] *= l->mask[j];
+        EACH_LANE (j)
+            w[t][j] *= l->mask[j];
         if (t == K_TILE - 1 || q == channels - 1)
             k_add_rows(d->factor + i * channels + q - t, w, t + 1, channels, n, d->fresh);
     }
@@ -154,8 +159,8 @@ KERNEL void k_gauss_add_low_rank(const struct k_gauss *g, const struct k_gauss_g
 /* Brings gradients by sample to the parameters. even(c): sum over samples; odd(j,c): that of +j
  * less that of -j. */
 KERNEL void k_gauss_add_grad(const struct k_gauss *g, const struct k_gauss_grad *d,
-                             const struct k_gauss_lanes *l, int64_t i, int64_t n,
-                             float (*even)[K_LANES], float (*odd)[K_LANES])
+                             const struct k_gauss_lanes *l, int64_t i, int64_t n, float (*even)[K_LANES],
+                             float (*odd)[K_LANES])
 {
     const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
     if (d->mean)
@@ -166,20 +171,23 @@ KERNEL void k_gauss_add_grad(const struct k_gauss *g, const struct k_gauss_grad 
         return;
     K_UNROLL
     for (int c = 0; c < classes; c++) { /* even has been used up: it takes the gradient of diag */
-        EACH_LANE(j) even[c][j] = 0;
+        EACH_LANE (j)
+            even[c][j] = 0;
         K_UNROLL
         for (int p = 0; p < pairs; p++) {
             if (g->wanted >> p & 1)
-                EACH_LANE(j) even[c][j] += l->eta[p * classes + c][j] * odd[p * classes + c][j];
+                EACH_LANE (j)
+                    even[c][j] += l->eta[p * classes + c][j] * odd[p * classes + c][j];
         }
-        EACH_LANE(j) even[c][j] *= l->slope[c][j];
+        EACH_LANE (j)
+            even[c][j] *= l->slope[c][j];
     }
     k_add_rows(d->diag + i * classes, even, classes, classes, n, d->fresh);
 }
 
 /* even and odd take the gradient z of sample s. */
-KERNEL void k_gauss_take(const struct k_gauss *g, int s, float (*z)[K_LANES],
-                         float (*even)[K_LANES], float (*odd)[K_LANES])
+KERNEL void k_gauss_take(const struct k_gauss *g, int s, float (*z)[K_LANES], float (*even)[K_LANES],
+                         float (*odd)[K_LANES])
 {
     const int classes = K_CLASSES(g->classes), pairs = K_PAIRS(g->pairs);
     int pair = s < pairs ? s : s - pairs;
@@ -187,7 +195,7 @@ KERNEL void k_gauss_take(const struct k_gauss *g, int s, float (*z)[K_LANES],
     K_UNROLL
     for (int c = 0; c < classes; c++) {
         float *to = odd[pair * classes + c];
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             even[c][j] += z[c][j];
             to[j] += sign * z[c][j];
         }
@@ -207,7 +215,7 @@ KERNEL void r_sample_nll_range(const struct r_sample_nll *k, int64_t i0, int64_t
     float z[KERNEL_CLASSES][K_LANES], nll[K_LANES], total[K_LANES];
     int32_t y[K_LANES];
     const int samples = 2 * K_PAIRS(k->g.pairs), classes = K_CLASSES(k->g.classes);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_gauss_draw(&k->g, &l, i, n);
         k_load_labels(y, k->label + i, n);
         K_UNROLL
@@ -234,7 +242,7 @@ KERNEL void k_sample_nll_grad_range(const struct k_sample_nll_grad *k, int64_t i
     float z[KERNEL_CLASSES][K_LANES], even[KERNEL_CLASSES][K_LANES], odd[GAUSS_ROWS][K_LANES];
     int32_t y[K_LANES];
     const int samples = 2 * K_PAIRS(k->g.pairs), classes = K_CLASSES(k->g.classes);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_gauss_draw(&k->g, &l, i, n);
         k_load_labels(y, k->label + i, n);
         k_clear(even, classes);
@@ -247,7 +255,8 @@ KERNEL void k_sample_nll_grad_range(const struct k_sample_nll_grad *k, int64_t i
             k_gauss_sample(&k->g, &l, s, z);
             k_softmax(z, classes);
             for (int c = 0; c < classes; c++)
-                EACH_LANE(j) z[c][j] = omega * (z[c][j] - (y[j] == c ? 1.0f : 0.0f));
+                EACH_LANE (j)
+                    z[c][j] = omega * (z[c][j] - (y[j] == c ? 1.0f : 0.0f));
             k_gauss_take(&k->g, s, z, even, odd);
         }
         k_gauss_add_grad(&k->g, &k->d, &l, i, n, even, odd);
@@ -297,7 +306,7 @@ KERNEL void r_gram_range(const struct r_gram *k, int64_t i0, int64_t i1, float *
     float p[2 * GAUSS_ROWS][K_LANES], q[2 * GAUSS_ROWS][K_LANES];
     const int samples = 2 * K_PAIRS(k->p.pairs), classes = K_CLASSES(k->p.classes);
     const int first = K_FIRST(k->c0), end = K_CLASSES(k->c1);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_gauss_probs(&k->p, &l, i, n, p);
         k_gauss_probs(&k->q, &l, i, n, q);
         int at = 0;
@@ -327,7 +336,7 @@ KERNEL void k_ged_grad_range(const struct k_ged_grad *k, int64_t i0, int64_t i1)
     float z[KERNEL_CLASSES][K_LANES], even[KERNEL_CLASSES][K_LANES], odd[GAUSS_ROWS][K_LANES];
     float dot[K_LANES];
     const int samples = 2 * K_PAIRS(k->p.pairs), classes = K_CLASSES(k->p.classes);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_gauss_probs(&k->q, &l, i, n, q);
         k_gauss_probs(&k->p, &l, i, n, p); /* last: l is p's below */
         k_clear(even, classes);
@@ -335,7 +344,8 @@ KERNEL void k_ged_grad_range(const struct k_ged_grad *k, int64_t i0, int64_t i1)
         K_UNROLL
         for (int a = 0; a < samples; a++) {
             float(*own)[K_LANES] = p + a * classes;
-            EACH_LANE(j) dot[j] = 0;
+            EACH_LANE (j)
+                dot[j] = 0;
             K_UNROLL
             for (int c = 0; c < classes; c++) {
                 float mix[4 * GAUSS_PAIRS], g[K_LANES] = {0};
@@ -344,15 +354,17 @@ KERNEL void k_ged_grad_range(const struct k_ged_grad *k, int64_t i0, int64_t i1)
                 for (int b = 0; b < samples; b++) {
                     const float *qb = q[b * classes + c], *pb = p[b * classes + c];
                     float to_q = mix[b], to_p = mix[samples + b];
-                    EACH_LANE(j) g[j] += to_q * qb[j] + to_p * pb[j];
+                    EACH_LANE (j)
+                        g[j] += to_q * qb[j] + to_p * pb[j];
                 }
-                EACH_LANE(j) {
+                EACH_LANE (j) {
                     z[c][j] = g[j];
                     dot[j] += g[j] * own[c][j];
                 }
             }
             for (int c = 0; c < classes; c++)
-                EACH_LANE(j) z[c][j] = own[c][j] * (z[c][j] - dot[j]);
+                EACH_LANE (j)
+                    z[c][j] = own[c][j] * (z[c][j] - dot[j]);
             k_gauss_take(&k->p, a, z, even, odd);
         }
         k_gauss_add_grad(&k->p, &k->d, &l, i, n, even, odd);

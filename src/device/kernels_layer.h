@@ -56,9 +56,11 @@ KERNEL void k_view_get(float *x, const struct k_view *v, const struct k_view_row
 {
     k_get_row(x, v->y, v->bf16, i, n);
     if (v->scale)
-        EACH_CHANNEL(j, n) x[j] = x[j] * t->scale[j] + t->shift[j];
+        EACH_CHANNEL (j, n)
+            x[j] = x[j] * t->scale[j] + t->shift[j];
     if (v->relu)
-        EACH_CHANNEL(j, n) x[j] = k_max(x[j], 0.0f);
+        EACH_CHANNEL (j, n)
+            x[j] = k_max(x[j], 0.0f);
 }
 
 /* ---- making larger --------------------------------------------------------------------------- */
@@ -127,13 +129,15 @@ KERNEL void k_resize_range(const struct k_resize *k, int64_t i0, int64_t i1)
         k_view_tables(&tables, &k->a, item * c + r.first, r.width);
         const int *from = k->grid.from;
         int64_t voxel = ((item * from[0] + first[0]) * from[1] + first[1]) * from[2] + first[2];
-        EACH_CHANNEL(j, r.width) sum[j] = 0;
+        EACH_CHANNEL (j, r.width)
+            sum[j] = 0;
         for (int corner = 0; corner < 8; corner++) {
             float share = k_resize_corner(&k->grid, corner, second, &after);
             if (share == 0)
                 continue;
             k_view_get(x, &k->a, &tables, (voxel + after) * c + r.first, r.width);
-            EACH_CHANNEL(j, r.width) sum[j] += share * x[j];
+            EACH_CHANNEL (j, r.width)
+                sum[j] += share * x[j];
         }
         k_put_row(k->out, k->out_bf16, r.voxel * c + r.first, sum, r.width);
         i = r.next;
@@ -183,7 +187,8 @@ KERNEL void k_resize_gather(const struct k_resize_grad *k, const struct k_row *r
     k_place(r->voxel, k->grid.from, &item, at);
     for (int a = 0; a < 3; a++)
         n[a] = k_resize_taps(&k->grid, a, at[a], &first[a], share[a]);
-    EACH_CHANNEL(j, r->width) sum[j] = 0;
+    EACH_CHANNEL (j, r->width)
+        sum[j] = 0;
     for (int z = zy[0]; z < n[0]; z += step[0])
         for (int y = zy[1]; y < n[1]; y += step[1]) {
             const float both = share[0][z] * share[1][y];
@@ -192,7 +197,8 @@ KERNEL void k_resize_gather(const struct k_resize_grad *k, const struct k_row *r
             for (int t = 0; t < n[2]; t++, g += c) {
                 const float s = both * share[2][t];
                 k_get_row(x, k->g, k->g_bf16, g, r->width);
-                EACH_CHANNEL(j, r->width) sum[j] += s * x[j];
+                EACH_CHANNEL (j, r->width)
+                    sum[j] += s * x[j];
             }
         }
 }
@@ -241,7 +247,8 @@ KERNEL void k_get_four(float *x, const void *from, int bf16, int64_t i)
     four.v[0] = at[0];
     if (!bf16)
         four.v[1] = at[1];
-    EACH_CHANNEL(j, 4) x[j] = bf16 ? k_get(four.half, 1, j) : four.f[j];
+    EACH_CHANNEL (j, 4)
+        x[j] = bf16 ? k_get(four.half, 1, j) : four.f[j];
 #else
     k_get_row(x, from, bf16, 4 * i, 4);
 #endif
@@ -252,7 +259,8 @@ KERNEL void k_put_four(void *to, int bf16, int64_t i, const float *x)
 #ifdef __CUDA_ARCH__
     union k_four four;
     uint2 *at = (uint2 *)to + (bf16 ? i : 2 * i);
-    EACH_CHANNEL(j, 4) k_put(bf16 ? (void *)four.half : four.f, bf16, j, x[j]);
+    EACH_CHANNEL (j, 4)
+        k_put(bf16 ? (void *)four.half : four.f, bf16, j, x[j]);
     at[0] = four.v[0];
     if (!bf16)
         at[1] = four.v[1];
@@ -271,7 +279,7 @@ KERNEL void k_shake_block(const struct k_shake *k, int64_t i, const uint32_t wor
     k_get_four(x, k->a.y, k->a.bf16, i);
     if (!k->fresh)
         k_get_four(old, k->out, k->out_bf16, i);
-    EACH_CHANNEL(j, 4) {
+    EACH_CHANNEL (j, 4) {
         float u = k_uniform(word[j]), by = 1.0f + amount * (2.0f * u - 1.0f);
         if (k->drop)
             by = u < amount ? 0.0f : kept;
@@ -285,7 +293,7 @@ KERNEL void k_shake_block(const struct k_shake *k, int64_t i, const uint32_t wor
 KERNEL void k_shake_range(const struct k_shake *k, int64_t i0, int64_t i1)
 {
     uint32_t word[4][K_LANES];
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)i, 1);
         for (int64_t j = 0; j < n; j++) {
             const uint32_t own[4] = {word[0][j], word[1][j], word[2][j], word[3][j]};
@@ -312,7 +320,8 @@ KERNEL void k_activity_range(const struct k_activity *k, int64_t i0, int64_t i1)
             int width = k->c - first < K_ROW ? k->c - first : K_ROW;
             k_view_tables(&tables, &k->a, item * k->c + first, width);
             k_view_get(x, &k->a, &tables, i * k->c + first, width);
-            EACH_CHANNEL(j, width) sum += x[j];
+            EACH_CHANNEL (j, width)
+                sum += x[j];
         }
         k->out[i] = sum / (float)k->c;
     }
@@ -357,7 +366,8 @@ KERNEL void k_keep_low_range(const struct k_keep_low *k, int64_t i0, int64_t i1)
         struct k_row r = k_row_at(i, i1, k->c);
         int rest;
         int64_t item = k_divide(r.voxel, k->voxels, &rest);
-        EACH_CHANNEL(j, r.width) x[j] = 0;
+        EACH_CHANNEL (j, r.width)
+            x[j] = 0;
         if (k->activity[r.voxel] < k->share * k->peak[item]) {
             k_view_tables(&tables, &k->a, item * k->c + r.first, r.width);
             k_view_get(x, &k->a, &tables, r.voxel * k->c + r.first, r.width);

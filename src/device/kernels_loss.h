@@ -18,7 +18,7 @@
 KERNEL void k_shift_exp(float (*z)[K_LANES], int classes, float *max, float *total)
 {
     if (classes == 2) { /* one of the two exponentials is 1 */
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             float d = z[1][j] - z[0][j];
             float e = k_exp(-fabsf(d)) + (d - d); /* d - d: what is not finite stays so */
             max[j] = k_max(z[0][j], z[1][j]);
@@ -28,14 +28,15 @@ KERNEL void k_shift_exp(float (*z)[K_LANES], int classes, float *max, float *tot
         }
         return;
     }
-    EACH_LANE(j) {
+    EACH_LANE (j) {
         max[j] = z[0][j];
         total[j] = 0;
     }
     for (int c = 1; c < classes; c++)
-        EACH_LANE(j) max[j] = k_max(z[c][j], max[j]);
+        EACH_LANE (j)
+            max[j] = k_max(z[c][j], max[j]);
     for (int c = 0; c < classes; c++) {
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             z[c][j] = k_exp(z[c][j] - max[j]);
             total[j] += z[c][j];
         }
@@ -46,9 +47,11 @@ KERNEL void k_softmax(float (*z)[K_LANES], int classes)
 {
     float max[K_LANES], total[K_LANES];
     k_shift_exp(z, classes, max, total);
-    EACH_LANE(j) total[j] = 1.0f / total[j];
+    EACH_LANE (j)
+        total[j] = 1.0f / total[j];
     for (int c = 0; c < classes; c++)
-        EACH_LANE(j) z[c][j] *= total[j];
+        EACH_LANE (j)
+            z[c][j] *= total[j];
 }
 
 /* nll = -ln softmax(z) of the label's class, and z becomes exp(z - max), total its sum. */
@@ -56,9 +59,11 @@ KERNEL void k_nll(float *nll, float (*z)[K_LANES], float *total, int classes, co
 {
     float own[K_LANES] = {0}, max[K_LANES];
     for (int c = 0; c < classes; c++)
-        EACH_LANE(j) own[j] = label[j] == c ? z[c][j] : own[j];
+        EACH_LANE (j)
+            own[j] = label[j] == c ? z[c][j] : own[j];
     k_shift_exp(z, classes, max, total);
-    EACH_LANE(j) nll[j] = k_log(total[j]) + (max[j] - own[j]);
+    EACH_LANE (j)
+        nll[j] = k_log(total[j]) + (max[j] - own[j]);
 }
 
 /* Labels of n lanes; -1, which is no class, in the others. */
@@ -83,7 +88,8 @@ KERNEL void k_clear(float (*x)[K_LANES], int rows)
 {
     K_UNROLL
     for (int r = 0; r < rows; r++)
-        EACH_LANE(j) x[r][j] = 0;
+        EACH_LANE (j)
+            x[r][j] = 0;
 }
 
 /* ---- cross-entropy and Dice ------------------------------------------------------------------ */
@@ -94,30 +100,34 @@ struct r_ce_dice {
     const uint8_t *label;
     const float *weight; /* NULL: 1 */
     int classes;
-    int background;      /* 1: class 0 has a Dice, too */
-    int linear;          /* 1: Dice without squares */
+    int background; /* 1: class 0 has a Dice, too */
+    int linear;     /* 1: Dice without squares */
 };
 KERNEL void r_ce_dice_range(const struct r_ce_dice *k, int64_t i0, int64_t i1, float *sums)
 {
     float z[KERNEL_CLASSES][K_LANES], w[K_LANES], nll[K_LANES], total[K_LANES], t[K_LANES];
     int32_t y[K_LANES];
     const int classes = K_CLASSES(k->classes), first = K_DICE_FIRST(!k->background);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(z, k->logits + i * classes, classes, classes, n);
         k_load_labels(y, k->label + i, n);
         k_load_weights(w, k->weight, i, n);
         k_nll(nll, z, total, classes, y);
         k_add_product(sums, 0, nll, w);
         k_add(sums, 1, w);
-        EACH_LANE(j) total[j] = 1.0f / total[j];
+        EACH_LANE (j)
+            total[j] = 1.0f / total[j];
         for (int c = first; c < classes; c++) {
             const int at = 2 + 3 * (c - first);
             float *p = z[c];
-            EACH_LANE(j) p[j] *= total[j];
-            EACH_LANE(j) t[j] = y[j] == c ? w[j] : 0.0f;
+            EACH_LANE (j)
+                p[j] *= total[j];
+            EACH_LANE (j)
+                t[j] = y[j] == c ? w[j] : 0.0f;
             k_add(sums, at + 2, t);
             k_add_product(sums, at, p, t);
-            EACH_LANE(j) t[j] = k->linear ? w[j] : p[j] * w[j];
+            EACH_LANE (j)
+                t[j] = k->linear ? w[j] : p[j] * w[j];
             k_add_product(sums, at + 1, p, t);
         }
     }
@@ -140,19 +150,21 @@ KERNEL void k_ce_dice_grad_range(const struct k_ce_dice_grad *k, int64_t i0, int
     float z[KERNEL_CLASSES][K_LANES], w[K_LANES], dot[K_LANES];
     int32_t y[K_LANES];
     const int classes = K_CLASSES(k->classes);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(z, k->logits + i * classes, classes, classes, n);
         k_load_labels(y, k->label + i, n);
         k_load_weights(w, k->weight, i, n);
         k_softmax(z, classes);
-        EACH_LANE(j) dot[j] = 0;
+        EACH_LANE (j)
+            dot[j] = 0;
         for (int c = 0; c < classes; c++) {
             float a = k->a[c], b = k->b[c], *p = z[c];
-            EACH_LANE(j) dot[j] += p[j] * ((y[j] == c ? a : 0.0f) + b * (k->linear ? 1.0f : p[j]));
+            EACH_LANE (j)
+                dot[j] += p[j] * ((y[j] == c ? a : 0.0f) + b * (k->linear ? 1.0f : p[j]));
         }
         for (int c = 0; c < classes; c++) {
             float a = k->a[c], b = k->b[c], ce = k->ce, *p = z[c];
-            EACH_LANE(j) {
+            EACH_LANE (j) {
                 float own = y[j] == c ? 1.0f : 0.0f, g = a * own + b * (k->linear ? 1.0f : p[j]) - dot[j];
                 p[j] = w[j] * (ce * (p[j] - own) + p[j] * g);
             }
@@ -176,11 +188,12 @@ KERNEL void k_add_softmax_range(const struct k_add_softmax *k, int64_t i0, int64
     float z[KERNEL_CLASSES][K_LANES];
     const int classes = k->classes;
     const float share = k->share;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(z, k->logits + i * classes, classes, classes, n);
         k_softmax(z, classes);
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) z[c][j] *= share;
+            EACH_LANE (j)
+                z[c][j] *= share;
         k_add_rows(k->prob + i * classes, z, classes, classes, n, k->fresh);
     }
 }
@@ -190,9 +203,11 @@ KERNEL void k_through_softmax(float (*z)[K_LANES], float (*p)[K_LANES], int clas
 {
     float dot[K_LANES] = {0};
     for (int c = 0; c < classes; c++)
-        EACH_LANE(j) dot[j] += z[c][j] * p[c][j];
+        EACH_LANE (j)
+            dot[j] += z[c][j] * p[c][j];
     for (int c = 0; c < classes; c++)
-        EACH_LANE(j) z[c][j] = p[c][j] * (z[c][j] - dot[j]);
+        EACH_LANE (j)
+            z[c][j] = p[c][j] * (z[c][j] - dot[j]);
 }
 
 /* Sums, weighted by voxel: (p - target)^2 over all classes, weight. */
@@ -205,14 +220,16 @@ KERNEL void r_mse_range(const struct r_mse *k, int64_t i0, int64_t i1, float *su
 {
     float p[KERNEL_CLASSES][K_LANES], q[KERNEL_CLASSES][K_LANES], w[K_LANES], square[K_LANES];
     const int classes = k->classes;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(p, k->logits + i * classes, classes, classes, n);
         k_load(q, k->target + i * classes, classes, classes, n);
         k_load_weights(w, k->weight, i, n);
         k_softmax(p, classes);
-        EACH_LANE(j) square[j] = 0;
+        EACH_LANE (j)
+            square[j] = 0;
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) square[j] += (p[c][j] - q[c][j]) * (p[c][j] - q[c][j]);
+            EACH_LANE (j)
+                square[j] += (p[c][j] - q[c][j]) * (p[c][j] - q[c][j]);
         k_add_product(sums, 0, square, w);
         k_add(sums, 1, w);
     }
@@ -230,13 +247,14 @@ KERNEL void k_mse_grad_range(const struct k_mse_grad *k, int64_t i0, int64_t i1)
     float p[KERNEL_CLASSES][K_LANES], q[KERNEL_CLASSES][K_LANES], w[K_LANES];
     const int classes = k->classes;
     const float scale = k->scale;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(p, k->logits + i * classes, classes, classes, n);
         k_load(q, k->target + i * classes, classes, classes, n);
         k_load_weights(w, k->weight, i, n);
         k_softmax(p, classes);
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) q[c][j] = w[j] * scale * (p[c][j] - q[c][j]);
+            EACH_LANE (j)
+                q[c][j] = w[j] * scale * (p[c][j] - q[c][j]);
         k_through_softmax(q, p, classes);
         k_add_rows(k->dlogits + i * classes, q, classes, classes, n, 0);
     }
@@ -254,13 +272,15 @@ KERNEL void r_entropy_range(const struct r_entropy *k, int64_t i0, int64_t i1, f
 {
     float p[KERNEL_CLASSES][K_LANES], one[K_LANES], value[K_LANES];
     const int classes = k->classes;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(p, k->logits + i * classes, classes, classes, n);
         k_load_weights(one, NULL, i, n); /* lanes not in use count 0 */
         k_softmax(p, classes);
-        EACH_LANE(j) value[j] = 0;
+        EACH_LANE (j)
+            value[j] = 0;
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) value[j] -= p[c][j] * k_log(p[c][j] + K_LOG_FLOOR);
+            EACH_LANE (j)
+                value[j] -= p[c][j] * k_log(p[c][j] + K_LOG_FLOOR);
         k_add_product(sums, 0, value, one);
     }
 }
@@ -277,11 +297,11 @@ KERNEL void k_entropy_grad_range(const struct k_entropy_grad *k, int64_t i0, int
     float p[KERNEL_CLASSES][K_LANES], g[KERNEL_CLASSES][K_LANES];
     const int classes = k->classes;
     const float scale = k->scale;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(p, k->logits + i * classes, classes, classes, n);
         k_softmax(p, classes);
         for (int c = 0; c < classes; c++) {
-            EACH_LANE(j) {
+            EACH_LANE (j) {
                 float t = p[c][j] + K_LOG_FLOOR;
                 g[c][j] = -scale * (k_log(t) + p[c][j] / t);
             }
@@ -303,11 +323,13 @@ KERNEL void k_certain_range(const struct k_certain *k, int64_t i0, int64_t i1)
     float p[KERNEL_CLASSES][K_LANES], value[K_LANES];
     const int classes = k->classes;
     const float limit = k->limit;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(p, k->prob + i * classes, classes, classes, n);
-        EACH_LANE(j) value[j] = 0;
+        EACH_LANE (j)
+            value[j] = 0;
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) value[j] -= p[c][j] * k_log(p[c][j] + K_LOG_FLOOR);
+            EACH_LANE (j)
+                value[j] -= p[c][j] * k_log(p[c][j] + K_LOG_FLOOR);
         for (int64_t j = 0; j < n; j++)
             k->weight[i + j] = value[j] < limit ? 1.0f : 0.0f;
     }
@@ -327,14 +349,14 @@ KERNEL void k_hard_label_range(const struct k_hard_label *k, int64_t i0, int64_t
     float z[KERNEL_CLASSES][K_LANES], max[K_LANES], total[K_LANES];
     int32_t best[K_LANES];
     const int classes = K_CLASSES(k->classes);
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(z, k->logits + i * classes, classes, classes, n);
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             max[j] = z[0][j];
             best[j] = 0;
         }
         for (int c = 1; c < classes; c++) {
-            EACH_LANE(j) {
+            EACH_LANE (j) {
                 best[j] = z[c][j] > max[j] ? c : best[j];
                 max[j] = k_max(z[c][j], max[j]);
             }
@@ -362,7 +384,7 @@ KERNEL void k_noise_range(const struct k_noise *k, int64_t i0, int64_t i1)
 {
     float x[4][K_LANES];
     const float sd = k->sd;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_normals(x, k->seed, k->step, k->stream, (uint64_t)i, 1);
         int64_t last = k->count - 4 * i < 4 * n ? k->count - 4 * i : 4 * n;
         for (int64_t e = 0; e < last; e++) {

@@ -73,13 +73,13 @@ enum { K_LANES = 1, REDUCE_LANES = 1 };
 #else
 #define K_SOME(x) __any_sync(0xFFFFFFFFu, (x))
 #endif
-#define EACH_CHUNK(i, n, i0, i1) for (int64_t i = (i0), n = (i1) - i, once_ = 1; once_; once_ = 0)
+#define EACH_CHUNK(i, n, i0, i1) for (int64_t i = (i0), n = (i1)-i, once_ = 1; once_; once_ = 0)
 #else
 enum { K_LANES = 32, REDUCE_LANES = 16 }; /* 32: two 64-byte registers, which hides their latency */
 #define K_SOME(x) (x)
-#define EACH_CHUNK(i, n, i0, i1)                                                                   \
-    for (int64_t i = (i0), n = (i1) - i < K_LANES ? (i1) - i : K_LANES; n > 0;                     \
-         i += K_LANES, n = (i1) - i < K_LANES ? (i1) - i : K_LANES)
+#define EACH_CHUNK(i, n, i0, i1)                                                                             \
+    for (int64_t i = (i0), n = (i1)-i < K_LANES ? (i1)-i : K_LANES; n > 0;                                   \
+         i += K_LANES, n = (i1)-i < K_LANES ? (i1)-i : K_LANES)
 #endif
 
 /* sums row s += x, REDUCE_LANES numbers; on a GPU the warp's numbers, in the order of a tree, or, in the copy
@@ -182,7 +182,7 @@ KERNEL float k_exp(float x)
     c = c < -87.0f ? -87.0f : c;
     float t = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds; n is in the low bits, too */
     float n = t - 12582912.0f;
-    float r = (c - n * 0.693359375f) - n * -2.12194440e-4f;  /* ln2 in two parts, the first exact */
+    float r = (c - n * 0.693359375f) - n * -2.12194440e-4f; /* ln2 in two parts, the first exact */
     float p = 1.9913327e-4f;
     p = p * r + 1.3935488e-3f;
     p = p * r + 8.3332751e-3f;
@@ -245,13 +245,12 @@ KERNEL void k_sincos_turn(float t, float *sine, float *cosine)
 /* A round makes (c0, c1, c2, c3) into
  *     (high(b c2) ^ c1 ^ key0, low(b c2), high(a c0) ^ c3 ^ key1, low(a c0)).
  * The ten are written out: a loop around them would keep that over lanes from becoming vectors. */
-#define K_TEN_ROUNDS(ROUND)                                                                        \
-    ROUND(0u) ROUND(1u) ROUND(2u) ROUND(3u) ROUND(4u)                                              \
-    ROUND(5u) ROUND(6u) ROUND(7u) ROUND(8u) ROUND(9u)
+#define K_TEN_ROUNDS(ROUND)                                                                                  \
+    ROUND(0u) ROUND(1u) ROUND(2u) ROUND(3u) ROUND(4u) ROUND(5u) ROUND(6u) ROUND(7u) ROUND(8u) ROUND(9u)
 #define K_MUL_A 0xD2511F53u
 #define K_MUL_B 0xCD9E8D57u
-#define K_KEY_0(i) (s0 + (i) * 0x9E3779B9u)
-#define K_KEY_1(i) (s1 + (i) * 0xBB67AE85u)
+#define K_KEY_0(i) (s0 + (i)*0x9E3779B9u)
+#define K_KEY_1(i) (s1 + (i)*0xBB67AE85u)
 
 #if defined(__AVX512F__) && !defined(__CUDACC__)
 /* Sixteen products of 32 by 32 bits, as halves: the compiler would take 64-bit products, three
@@ -265,12 +264,12 @@ KERNEL void k_mul_16(__m512i *high, __m512i *low, __m512i x, __m512i by)
 #endif
 
 /* Lane j gets the four numbers of index first + j * stride. */
-KERNEL void k_random(uint32_t out[4][K_LANES], uint64_t seed, uint64_t step, uint32_t stream,
-                     uint64_t first, uint64_t stride)
+KERNEL void k_random(uint32_t out[4][K_LANES], uint64_t seed, uint64_t step, uint32_t stream, uint64_t first,
+                     uint64_t stride)
 {
     const uint32_t s0 = (uint32_t)seed, s1 = (uint32_t)(seed >> 32), step0 = (uint32_t)step;
     const uint32_t tail = stream ^ ((uint32_t)(step >> 32) << 8);
-    EACH_LANE(j) {
+    EACH_LANE (j) {
         uint64_t index = first + (uint64_t)j * stride;
         out[0][j] = (uint32_t)index;
         out[1][j] = (uint32_t)(index >> 32);
@@ -281,13 +280,13 @@ KERNEL void k_random(uint32_t out[4][K_LANES], uint64_t seed, uint64_t step, uin
         __m512i c0 = _mm512_loadu_si512(out[0] + j), c1 = _mm512_loadu_si512(out[1] + j);
         __m512i c2 = _mm512_set1_epi32((int)step0), c3 = _mm512_set1_epi32((int)tail);
         __m512i h0, h1, l0, l1;
-#define K_ROUND(i)                                                                                 \
-        k_mul_16(&h0, &l0, c0, a);                                                                 \
-        k_mul_16(&h1, &l1, c2, b);                                                                 \
-        c0 = _mm512_xor_si512(_mm512_xor_si512(h1, c1), _mm512_set1_epi32((int)K_KEY_0(i)));       \
-        c2 = _mm512_xor_si512(_mm512_xor_si512(h0, c3), _mm512_set1_epi32((int)K_KEY_1(i)));       \
-        c1 = l1;                                                                                   \
-        c3 = l0;
+#define K_ROUND(i)                                                                                           \
+    k_mul_16(&h0, &l0, c0, a);                                                                               \
+    k_mul_16(&h1, &l1, c2, b);                                                                               \
+    c0 = _mm512_xor_si512(_mm512_xor_si512(h1, c1), _mm512_set1_epi32((int)K_KEY_0(i)));                     \
+    c2 = _mm512_xor_si512(_mm512_xor_si512(h0, c3), _mm512_set1_epi32((int)K_KEY_1(i)));                     \
+    c1 = l1;                                                                                                 \
+    c3 = l0;
         K_TEN_ROUNDS(K_ROUND)
         _mm512_storeu_si512(out[0] + j, c0);
         _mm512_storeu_si512(out[1] + j, c1);
@@ -296,16 +295,16 @@ KERNEL void k_random(uint32_t out[4][K_LANES], uint64_t seed, uint64_t step, uin
     }
 #elif defined(__CUDA_ARCH__)
     uint32_t c0 = out[0][0], c1 = out[1][0], c2 = step0, c3 = tail, h0, h1;
-#define K_ROUND(i)                                                                                 \
-    h0 = __umulhi(K_MUL_A, c0);                                                                    \
-    h1 = __umulhi(K_MUL_B, c2);                                                                    \
-    c3 = h0 ^ c3 ^ K_KEY_1(i);                                                                     \
-    c1 = h1 ^ c1 ^ K_KEY_0(i);                                                                     \
-    h0 = K_MUL_A * c0;                                                                             \
-    h1 = K_MUL_B * c2;                                                                             \
-    c0 = c1;                                                                                       \
-    c2 = c3;                                                                                       \
-    c1 = h1;                                                                                       \
+#define K_ROUND(i)                                                                                           \
+    h0 = __umulhi(K_MUL_A, c0);                                                                              \
+    h1 = __umulhi(K_MUL_B, c2);                                                                              \
+    c3 = h0 ^ c3 ^ K_KEY_1(i);                                                                               \
+    c1 = h1 ^ c1 ^ K_KEY_0(i);                                                                               \
+    h0 = K_MUL_A * c0;                                                                                       \
+    h1 = K_MUL_B * c2;                                                                                       \
+    c0 = c1;                                                                                                 \
+    c2 = c3;                                                                                                 \
+    c1 = h1;                                                                                                 \
     c3 = h0;
     K_TEN_ROUNDS(K_ROUND)
     out[0][0] = c0;
@@ -313,16 +312,16 @@ KERNEL void k_random(uint32_t out[4][K_LANES], uint64_t seed, uint64_t step, uin
     out[2][0] = c2;
     out[3][0] = c3;
 #else
-    EACH_LANE(j) {
+    EACH_LANE (j) {
         uint32_t c0 = out[0][j], c1 = out[1][j], c2 = step0, c3 = tail;
         uint64_t p0, p1;
-#define K_ROUND(i)                                                                                 \
-        p0 = (uint64_t)K_MUL_A * c0;                                                               \
-        p1 = (uint64_t)K_MUL_B * c2;                                                               \
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ K_KEY_0(i);                                               \
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ K_KEY_1(i);                                               \
-        c1 = (uint32_t)p1;                                                                         \
-        c3 = (uint32_t)p0;
+#define K_ROUND(i)                                                                                           \
+    p0 = (uint64_t)K_MUL_A * c0;                                                                             \
+    p1 = (uint64_t)K_MUL_B * c2;                                                                             \
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ K_KEY_0(i);                                                             \
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ K_KEY_1(i);                                                             \
+    c1 = (uint32_t)p1;                                                                                       \
+    c3 = (uint32_t)p0;
         K_TEN_ROUNDS(K_ROUND)
         out[0][j] = c0;
         out[1][j] = c1;
@@ -350,13 +349,15 @@ KERNEL void k_normal(float *x, float *y, uint32_t a, uint32_t b)
 }
 
 /* Lanes of four normals from the block of that index. */
-KERNEL void k_normals(float out[4][K_LANES], uint64_t seed, uint64_t step, uint32_t stream,
-                      uint64_t first, uint64_t stride)
+KERNEL void k_normals(float out[4][K_LANES], uint64_t seed, uint64_t step, uint32_t stream, uint64_t first,
+                      uint64_t stride)
 {
     uint32_t bits[4][K_LANES];
     k_random(bits, seed, step, stream, first, stride);
-    EACH_LANE(j) k_normal(&out[0][j], &out[1][j], bits[0][j], bits[1][j]);
-    EACH_LANE(j) k_normal(&out[2][j], &out[3][j], bits[2][j], bits[3][j]);
+    EACH_LANE (j)
+        k_normal(&out[0][j], &out[1][j], bits[0][j], bits[1][j]);
+    EACH_LANE (j)
+        k_normal(&out[2][j], &out[3][j], bits[2][j], bits[3][j]);
 }
 
 /* ---- lanes to and from channels-last rows ---------------------------------------------------- */
@@ -393,14 +394,14 @@ KERNEL void k_write_row(float *row, const float *t, const int count)
 /* x[c][lane] = t[lane * width + c], and back: with a constant width, shuffles in registers. */
 KERNEL void k_split(float (*__restrict__ x)[K_LANES], const float *__restrict__ t, const int width)
 {
-    EACH_LANE(j)
+    EACH_LANE (j)
         for (int c = 0; c < width; c++)
             x[c][j] = t[j * width + c];
 }
 
 KERNEL void k_join(float *__restrict__ t, float (*__restrict__ x)[K_LANES], const int width)
 {
-    EACH_LANE(j)
+    EACH_LANE (j)
         for (int c = 0; c < width; c++)
             t[j * width + c] = x[c][j];
 }
@@ -418,7 +419,8 @@ KERNEL void k_load(float (*x)[K_LANES], const float *row, int count, int64_t str
     }
     for (; n == K_LANES && c + K_TILE <= count; c += K_TILE) {
         float t[K_LANES * K_TILE];
-        EACH_LANE(j) k_read_row(t + j * K_TILE, row + j * stride + c, K_TILE);
+        EACH_LANE (j)
+            k_read_row(t + j * K_TILE, row + j * stride + c, K_TILE);
         k_split(x + c, t, K_TILE);
     }
     for (; c < count; c++) {
@@ -445,7 +447,7 @@ KERNEL void k_add_rows(float *row, float (*x)[K_LANES], int count, int64_t strid
     }
     for (; n == K_LANES && c + K_TILE <= count; c += K_TILE) {
         k_join(t, x + c, K_TILE);
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             float *to = row + j * stride + c, *own = t + j * K_TILE;
             if (!fresh)
                 k_read_row(old, to, K_TILE);

@@ -9,7 +9,7 @@ struct k_paste {
     float *out;
     const float *ground, *box;
     float *ground_shows, *box_shows;
-    int c, h, w;                /* channels, and the two faster axes of the patch */
+    int c, h, w; /* channels, and the two faster axes of the patch */
     int first[3], extent[3];
 };
 KERNEL void k_paste_range(const struct k_paste *k, int64_t i0, int64_t i1)
@@ -17,8 +17,7 @@ KERNEL void k_paste_range(const struct k_paste *k, int64_t i0, int64_t i1)
     for (int64_t i = i0; i < i1; i++) {
         int64_t x = i % k->w, y = i / k->w % k->h, z = i / k->w / k->h;
         int inside = (z >= k->first[0]) & (z < k->first[0] + k->extent[0]) & (y >= k->first[1]) &
-                     (y < k->first[1] + k->extent[1]) & (x >= k->first[2]) &
-                     (x < k->first[2] + k->extent[2]);
+                     (y < k->first[1] + k->extent[1]) & (x >= k->first[2]) & (x < k->first[2] + k->extent[2]);
         k->ground_shows[i] = (float)!inside;
         k->box_shows[i] = (float)inside;
         const float *from = inside ? k->box : k->ground;

@@ -23,7 +23,7 @@
 
 /* The factors m: one block of random numbers for every item and channel. An index is a channel. */
 struct k_drop {
-    float *factor;              /* (items, c) */
+    float *factor; /* (items, c) */
     float p;
     int items, c;
     uint64_t seed, step, first, item; /* random index of channel 0 of the first item; from item to item */
@@ -32,7 +32,7 @@ struct k_drop {
 KERNEL void k_drop_range(const struct k_drop *k, int64_t i0, int64_t i1)
 {
     uint32_t word[4][K_LANES];
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         for (int item = 0; item < k->items; item++) {
             k_random(word, k->seed, k->step, k->stream, k->first + (uint64_t)item * k->item + (uint64_t)i, 1);
             for (int64_t j = 0; j < n; j++) {
@@ -48,13 +48,13 @@ struct k_norm_tables {
     const double *batch_mean, *batch_m2; /* of this batch; NULL: the running statistics are used */
     double elements;                     /* that the moments are of */
     const float *gamma, *beta;
-    float *running_mean, *running_var;   /* moved if there are moments ... */
-    double momentum;                     /* ... so far, 1: to where they are */
-    const float *factor;                 /* (items, c) m; NULL: 1 */
+    float *running_mean, *running_var; /* moved if there are moments ... */
+    double momentum;                   /* ... so far, 1: to where they are */
+    const float *factor;               /* (items, c) m; NULL: 1 */
     int items, c;
-    double *mean, *rstd;                 /* (c), for the backward pass */
-    float *center;                       /* (c) the mean as float; may be NULL */
-    float *scale, *shift;                /* (items, c) */
+    double *mean, *rstd;  /* (c), for the backward pass */
+    float *center;        /* (c) the mean as float; may be NULL */
+    float *scale, *shift; /* (items, c) */
 };
 
 /* Moves the running statistics, which were `mean` and `var`. */
@@ -105,15 +105,15 @@ KERNEL void k_norm_tables_range(const struct k_norm_tables *k, int64_t i0, int64
 
 /* Gradients of gamma and beta, and the tables p, q, r. gamma NULL: no norm. */
 struct k_norm_grads {
-    const double *sums;                  /* of norm.h: (2, items, c) */
+    const double *sums; /* of norm.h: (2, items, c) */
     const double *mean, *rstd;
-    double elements;                     /* 0: the statistics were constants */
+    double elements; /* 0: the statistics were constants */
     const float *gamma, *factor;
     int items, c;
     float *dgamma, *dbeta;
-    int fresh;                           /* 1: they are set, not added to */
-    float *dbias;                        /* set to 0, if not NULL */
-    float *p, *q, *r;                    /* (items, c) */
+    int fresh;        /* 1: they are set, not added to */
+    float *dbias;     /* set to 0, if not NULL */
+    float *p, *q, *r; /* (items, c) */
 };
 
 /* s1 and s2 of channel j. */

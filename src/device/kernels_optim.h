@@ -42,7 +42,7 @@ KERNEL void k_sgd_range(const struct k_sgd *k, int64_t i0, int64_t i1)
     float *__restrict__ w = k->w, *__restrict__ m = k->m;
     const float *__restrict__ g = k->g;
     float rate = k->rate, momentum = k->momentum, decay = k->decay, factor = k->factor;
-    EACH_CHUNK(c, n, i0, i1) {
+    EACH_CHUNK (c, n, i0, i1) {
         k_ahead(w + c);
         k_ahead(m + c);
         k_ahead(g + c);
@@ -68,7 +68,7 @@ KERNEL void k_adam_range(const struct k_adam *k, int64_t i0, int64_t i1)
     const float *__restrict__ g = k->g;
     float rate = k->rate, beta1 = k->beta1, beta2 = k->beta2, scale = k->scale;
     float epsilon = k->epsilon, decay = k->decay, factor = k->factor;
-    EACH_CHUNK(c, n, i0, i1) {
+    EACH_CHUNK (c, n, i0, i1) {
         k_ahead(w + c);
         k_ahead(m + c);
         k_ahead(v + c);
@@ -95,7 +95,7 @@ KERNEL void k_ema_range(const struct k_ema *k, int64_t i0, int64_t i1)
     float *__restrict__ teacher = k->teacher;
     const float *__restrict__ student = k->student;
     float keep = k->keep, take = k->take;
-    EACH_CHUNK(c, n, i0, i1) {
+    EACH_CHUNK (c, n, i0, i1) {
         k_ahead(teacher + c);
         k_ahead(student + c);
         for (int64_t i = c; i < c + n; i++)

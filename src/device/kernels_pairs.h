@@ -18,7 +18,7 @@
  * index is a row. */
 struct k_pair_unit {
     const float *x;
-    float *unit, *turned, *length;      /* (count, dims), (dims, count), (count) */
+    float *unit, *turned, *length; /* (count, dims), (dims, count), (count) */
     int count, dims;
 };
 KERNEL void k_pair_unit_range(const struct k_pair_unit *k, int64_t i0, int64_t i1)
@@ -100,7 +100,7 @@ KERNEL void k_pair_share_range(const struct k_pair_share *k, int64_t i0, int64_t
 /* dx += weight * pull, the gradient by u, behind the division of x by its length. An index is a row. */
 struct k_pair_leave {
     const float *pull, *unit, *length;
-    float *dx;                          /* (count, dims) */
+    float *dx; /* (count, dims) */
     int dims;
     float weight;
 };
@@ -126,8 +126,8 @@ enum relation { RELATION_NONE, RELATION_LIKE, RELATION_UNLIKE };
 
 /* Of anchor i: z, loss, and rest = sum over all j like i of 1 / (exp s(i, j) + z). An index is an anchor. */
 struct k_relate {
-    const float *like;           /* s (count, count) */
-    const uint8_t *kind;         /* (count, count) */
+    const float *like;   /* s (count, count) */
+    const uint8_t *kind; /* (count, count) */
     float *z, *rest, *loss;
     int count;
 };
@@ -184,7 +184,7 @@ struct r_total {
 KERNEL void r_total_range(const struct r_total *k, int64_t i0, int64_t i1, float *sums)
 {
     float x[1][K_LANES];
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(x, k->x + i, 1, 1, n);
         k_add(sums, 0, x[0]);
     }

@@ -73,13 +73,13 @@ KERNEL int64_t k_read_nearest(const int dims[3], const float x[3])
 /* Where a patch lies in its case, and what is done to its values: value * factor + shift after the noise,
  * whose numbers are the normals of blocks noise_first, noise_first + 1, ..., four values each. */
 struct k_patch {
-    float *image;                /* (d, h, w, c) */
-    uint8_t *label, *mask;       /* (d, h, w), or NULL: not asked for */
+    float *image;          /* (d, h, w, c) */
+    uint8_t *label, *mask; /* (d, h, w), or NULL: not asked for */
     const float *case_image;
     const uint8_t *case_label, *case_mask; /* NULL: zeros */
-    const uint8_t *exchange;     /* what each class becomes, or NULL: itself */
-    int dims[3];                 /* of the case */
-    int h, w, c;                 /* of the patch */
+    const uint8_t *exchange;               /* what each class becomes, or NULL: itself */
+    int dims[3];                           /* of the case */
+    int h, w, c;                           /* of the patch */
     float matrix[3][3], offset[3];
     float factor, shift, noise_sd;
     uint64_t seed, step, noise_first;

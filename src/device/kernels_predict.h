@@ -13,11 +13,11 @@
 
 /* One window of a scan; zeros outside of it. */
 struct k_window_cut {
-    const float *scan;       /* (extent..., c) */
-    float *out;              /* (patch..., c) */
+    const float *scan; /* (extent..., c) */
+    float *out;        /* (patch..., c) */
     int c, extent[3];
-    int patch[3], first[3];  /* window's extent, and its place in the scan; it may reach beyond */
-    int flip[3];             /* 1: mirrored along this axis */
+    int patch[3], first[3]; /* window's extent, and its place in the scan; it may reach beyond */
+    int flip[3];            /* 1: mirrored along this axis */
 };
 KERNEL void k_window_cut_range(const struct k_window_cut *k, int64_t i0, int64_t i1)
 {
@@ -37,9 +37,9 @@ KERNEL void k_window_cut_range(const struct k_window_cut *k, int64_t i0, int64_t
 
 /* Adds one window of c values a voxel, or their softmax, to the ring. */
 struct k_window_add {
-    const float *x;          /* (patch..., c) */
-    float *ring;             /* (patch[0] planes, h, w, c); plane z of the volume lies at z % patch[0] */
-    const float *weight[3];  /* (patch[a]) */
+    const float *x;         /* (patch..., c) */
+    float *ring;            /* (patch[0] planes, h, w, c); plane z of the volume lies at z % patch[0] */
+    const float *weight[3]; /* (patch[a]) */
     int c, softmax, h, w;
     int patch[3], first[3];  /* window's extent, and its place in the volume */
     int flip[3];             /* 1: the window was seen mirrored along this axis */
@@ -54,7 +54,7 @@ KERNEL int k_window_channel(const struct k_window_add *k, int c)
 KERNEL void k_window_add_range(const struct k_window_add *k, int64_t i0, int64_t i1)
 {
     float z[KERNEL_CLASSES][K_LANES];
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         for (int c0 = 0; c0 < k->c; c0 += KERNEL_CLASSES) { /* factors may have more channels */
             int some = k->c - c0 < KERNEL_CLASSES ? k->c - c0 : KERNEL_CLASSES;
             k_load(z, k->x + i * k->c + c0, some, k->c, n);
@@ -79,10 +79,10 @@ KERNEL void k_window_add_range(const struct k_window_add *k, int64_t i0, int64_t
 
 /* One plane: out = sums / weights. */
 struct k_window_mean {
-    const float *sum;         /* (h, w, c) */
-    const float *total[2];    /* (h), (w): sums of weights along the axes */
+    const float *sum;      /* (h, w, c) */
+    const float *total[2]; /* (h), (w): sums of weights along the axes */
     float total_plane;
-    float *out;               /* (h, w, c) */
+    float *out; /* (h, w, c) */
     int c, w;
 };
 KERNEL void k_window_mean_range(const struct k_window_mean *k, int64_t i0, int64_t i1)
@@ -133,17 +133,20 @@ KERNEL void k_window_spread_range(const struct k_window_spread *k, int64_t i0, i
     struct k_gauss_lanes l;
     float z[KERNEL_CLASSES][K_LANES], mean[KERNEL_CLASSES][K_LANES];
     float origin[K_LANES], sum[K_LANES], square[K_LANES]; /* about the first sample: nothing cancels */
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_gauss_draw(&k->g, &l, i, n);
         for (int c = 0; c < classes; c++)
-            EACH_LANE(j) mean[c][j] = 0;
-        EACH_LANE(j) sum[j] = square[j] = 0;
+            EACH_LANE (j)
+                mean[c][j] = 0;
+        EACH_LANE (j)
+            sum[j] = square[j] = 0;
         for (int s = 0; s < samples; s++) {
             k_gauss_sample(&k->g, &l, s, z);
             k_softmax(z, classes);
             for (int c = 0; c < classes; c++)
-                EACH_LANE(j) mean[c][j] += z[c][j] / (float)samples;
-            EACH_LANE(j) {
+                EACH_LANE (j)
+                    mean[c][j] += z[c][j] / (float)samples;
+            EACH_LANE (j) {
                 origin[j] = s == 0 ? z[0][j] : origin[j];
                 sum[j] += (z[0][j] - origin[j]) / (float)samples;
                 square[j] += (z[0][j] - origin[j]) * (z[0][j] - origin[j]) / (float)samples;

@@ -45,8 +45,11 @@ enum { K_RUN = 8 };
 #ifdef __CUDA_ARCH__
 enum { K_ROW = K_RUN };
 /* its if has an else, so that one after the loop is not taken for it */
-#define EACH_CHANNEL(j, width)                                                                     \
-    _Pragma("unroll") for (int j = 0; j < K_ROW; j++) if (j >= (width)) {} else
+#define EACH_CHANNEL(j, width)                                                                               \
+    _Pragma("unroll") for (int j = 0; j < K_ROW; j++) if (j >= (width))                                      \
+    {                                                                                                        \
+    }                                                                                                        \
+    else
 #else
 enum { K_ROW = 4 * K_RUN };
 #define EACH_CHANNEL(j, width) for (int j = 0; j < (width); j++)
@@ -97,14 +100,17 @@ KERNEL void k_get_row(float *x, const void *from, int bf16, int64_t i, int n)
         run.v[0] = at[0];
         if (!bf16)
             run.v[1] = at[1];
-        EACH_CHANNEL(j, K_RUN) x[j] = bf16 ? k_get(run.half, 1, j) : run.f[j];
+        EACH_CHANNEL (j, K_RUN)
+            x[j] = bf16 ? k_get(run.half, 1, j) : run.f[j];
         return;
     }
 #endif
     if (bf16) {
-        EACH_CHANNEL(j, n) x[j] = k_get(from, 1, i + j);
+        EACH_CHANNEL (j, n)
+            x[j] = k_get(from, 1, i + j);
     } else {
-        EACH_CHANNEL(j, n) x[j] = k_get(from, 0, i + j);
+        EACH_CHANNEL (j, n)
+            x[j] = k_get(from, 0, i + j);
     }
 }
 
@@ -114,7 +120,8 @@ KERNEL void k_put_row(void *to, int bf16, int64_t i, const float *x, int n)
     uint4 *at = (uint4 *)((char *)to + i * (bf16 ? 2 : 4));
     if (n == K_RUN && (uintptr_t)at % sizeof *at == 0) {
         union k_run run;
-        EACH_CHANNEL(j, K_RUN) k_put(bf16 ? (void *)run.half : run.f, bf16, j, x[j]);
+        EACH_CHANNEL (j, K_RUN)
+            k_put(bf16 ? (void *)run.half : run.f, bf16, j, x[j]);
         at[0] = run.v[0];
         if (!bf16)
             at[1] = run.v[1];
@@ -122,9 +129,11 @@ KERNEL void k_put_row(void *to, int bf16, int64_t i, const float *x, int n)
     }
 #endif
     if (bf16) {
-        EACH_CHANNEL(j, n) k_put(to, 1, i + j, x[j]);
+        EACH_CHANNEL (j, n)
+            k_put(to, 1, i + j, x[j]);
     } else {
-        EACH_CHANNEL(j, n) k_put(to, 0, i + j, x[j]);
+        EACH_CHANNEL (j, n)
+            k_put(to, 0, i + j, x[j]);
     }
 }
 
@@ -134,7 +143,8 @@ KERNEL void k_store_row(void *to, int bf16, int fresh, int64_t i, float *x, int 
     float old[K_ROW];
     if (!fresh) {
         k_get_row(old, to, bf16, i, n);
-        EACH_CHANNEL(j, n) x[j] = old[j] + x[j];
+        EACH_CHANNEL (j, n)
+            x[j] = old[j] + x[j];
     }
     k_put_row(to, bf16, i, x, n);
 }

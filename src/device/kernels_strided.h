@@ -14,8 +14,8 @@
 #include "device/kernels_rows.h"
 
 struct k_window {
-    int extent[3], c;                   /* of what is read: one item */
-    int out[3];                         /* positions */
+    int extent[3], c; /* of what is read: one item */
+    int out[3];       /* positions */
     int kernel[3], stride[3], pad[3];
 };
 
@@ -38,11 +38,11 @@ KERNEL float k_leaky_slope(float x, float slope, float factor)
 
 struct k_unfold {
     struct k_window at;
-    const float *x, *more;              /* (extent, c); more is added to x, or NULL */
-    const float *factor;                /* (c), or NULL: 1 */
+    const float *x, *more; /* (extent, c); more is added to x, or NULL */
+    const float *factor;   /* (c), or NULL: 1 */
     float slope;
-    int64_t first;                      /* position of the first row */
-    float *rows;                        /* (positions, taps, c) */
+    int64_t first; /* position of the first row */
+    float *rows;   /* (positions, taps, c) */
 };
 /* x + more, n channels of a voxel from element `from` on; more may be NULL. */
 KERNEL void k_sum_row(float *v, const float *x, const float *more, int64_t from, int n)
@@ -52,18 +52,21 @@ KERNEL void k_sum_row(float *v, const float *x, const float *more, int64_t from,
     if (!more)
         return;
     k_get_row(with, more, 0, from, n);
-    EACH_CHANNEL(j, n) v[j] += with[j];
+    EACH_CHANNEL (j, n)
+        v[j] += with[j];
 }
 
 /* act(x + more) * factor of them; 0 for from < 0. */
 KERNEL void k_leaky_row(float *v, const float *x, const float *more, const float *factor, float slope,
                         int64_t from, int n)
 {
-    EACH_CHANNEL(j, n) v[j] = 0;
+    EACH_CHANNEL (j, n)
+        v[j] = 0;
     if (from < 0)
         return;
     k_sum_row(v, x, more, from, n);
-    EACH_CHANNEL(j, n) v[j] = k_leaky(v[j], slope) * k_factor_at(factor, j);
+    EACH_CHANNEL (j, n)
+        v[j] = k_leaky(v[j], slope) * k_factor_at(factor, j);
 }
 
 KERNEL void k_unfold_range(const struct k_unfold *k, int64_t i0, int64_t i1)
@@ -90,9 +93,9 @@ KERNEL void k_unfold_range(const struct k_unfold *k, int64_t i0, int64_t i1)
 /* dx += what `planes` planes of positions from number `plane` on say, one row each. */
 struct k_unfold_grad {
     struct k_window at;
-    const float *rows;                  /* (positions, taps, c) */
+    const float *rows; /* (positions, taps, c) */
     int plane, planes;
-    float *dx;                          /* (extent, c) */
+    float *dx; /* (extent, c) */
 };
 
 /* Along axis a voxel `at` is seen by positions low .. high; that of p is tap at + pad - p * stride. */
@@ -128,7 +131,8 @@ KERNEL void k_unfold_grad_range(const struct k_unfold_grad *k, int64_t i0, int64
                     int64_t row = ((int64_t)(z - k->plane) * w->out[1] + y) * w->out[2] + x;
                     int64_t taps = (int64_t)w->kernel[0] * w->kernel[1] * w->kernel[2];
                     k_get_row(from, k->rows, 0, (row * taps + tap) * c + r.first, r.width);
-                    EACH_CHANNEL(j, r.width) sum[j] += from[j];
+                    EACH_CHANNEL (j, r.width)
+                        sum[j] += from[j];
                 }
             }
         }
@@ -139,7 +143,7 @@ KERNEL void k_unfold_grad_range(const struct k_unfold_grad *k, int64_t i0, int64
 
 /* g, a gradient by act(x) * factor, becomes that by x. */
 struct k_leaky_grad {
-    const float *x, *more, *factor;     /* as in unfold; of one item */
+    const float *x, *more, *factor; /* as in unfold; of one item */
     float *g;
     float slope;
     int c;
@@ -157,7 +161,7 @@ KERNEL void k_leaky_grad_range(const struct k_leaky_grad *k, int64_t i0, int64_t
 /* framed (items, extent + 2, c) = act(x + more) * factor, and a border of 0. folded: its blocks of 2x2x2
  * voxels lie together, as channels of one: (items, extent / 2 + 1, 8, c). */
 struct k_frame {
-    const float *x, *more, *factor;     /* (items, extent, c); (items, c); the last two may be NULL */
+    const float *x, *more, *factor; /* (items, extent, c); (items, c); the last two may be NULL */
     void *framed;
     int bf16, folded;
     int extent[3], c;
@@ -210,7 +214,7 @@ KERNEL void k_frame_range(const struct k_frame *k, int64_t i0, int64_t i1)
 
 /* dx = the gradient of that, through act and factor. */
 struct k_frame_grad {
-    struct k_frame of;                  /* framed: its gradient */
+    struct k_frame of; /* framed: its gradient */
     float *dx;
 };
 KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t i1)
@@ -227,7 +231,8 @@ KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t
         const float *factor = k->factor ? k->factor + item * c + r.first : NULL;
         k_get_row(d, k->framed, k->bf16, from * c + r.first, r.width);
         k_sum_row(x, k->x, k->more, to, r.width);
-        EACH_CHANNEL(j, r.width) d[j] *= k_leaky_slope(x[j], k->slope, k_factor_at(factor, j));
+        EACH_CHANNEL (j, r.width)
+            d[j] *= k_leaky_slope(x[j], k->slope, k_factor_at(factor, j));
         k_put_row(g->dx, 0, to, d, r.width);
         i = r.next;
     }
@@ -238,7 +243,7 @@ KERNEL void k_frame_grad_range(const struct k_frame_grad *g, int64_t i0, int64_t
 struct k_join {
     const float *parts, *bias;
     float *y;
-    int out[3], each, c;                /* each: 8 or 1 */
+    int out[3], each, c; /* each: 8 or 1 */
 };
 KERNEL void k_join_range(const struct k_join *k, int64_t i0, int64_t i1)
 {
@@ -253,7 +258,8 @@ KERNEL void k_join_range(const struct k_join *k, int64_t i0, int64_t i1)
         for (int s = 0; s < k->each; s++) {
             int64_t block = k_number(item, blocks, at[0] + s / 4, at[1] + s / 2 % 2, at[2] + s % 2);
             k_get_row(part, k->parts, 0, (block * k->each + s) * c + r.first, r.width);
-            EACH_CHANNEL(j, r.width) sum[j] += part[j];
+            EACH_CHANNEL (j, r.width)
+                sum[j] += part[j];
         }
         k_put_row(k->y, 0, r.voxel * c + r.first, sum, r.width);
         i = r.next;
@@ -277,7 +283,8 @@ KERNEL void k_spread_range(const struct k_spread *k, int64_t i0, int64_t i1)
         int64_t item;
         k_place(k_divide(r.voxel, k->each, &s), blocks, &item, at);
         const int64_t from = k_number(item, k->out, at[0] - s / 4, at[1] - s / 2 % 2, at[2] - s % 2);
-        EACH_CHANNEL(j, r.width) v[j] = 0;
+        EACH_CHANNEL (j, r.width)
+            v[j] = 0;
         if (from >= 0)
             k_get_row(v, k->dy, 0, from * c + r.first, r.width);
         k_put_row(k->dparts, k->bf16, r.voxel * c + r.first, v, r.width);
@@ -300,8 +307,8 @@ KERNEL void k_halve_weight_range(const struct k_halve_weight *k, int64_t i0, int
         const int64_t z = tap / 16, y = tap / 4 % 4, x = tap % 4;
         const int64_t within = z % 2 * 4 + y % 2 * 2 + x % 2, block = z / 2 * 4 + y / 2 * 2 + x / 2;
         const int64_t three = (1 + z / 2) * 9 + (1 + y / 2) * 3 + 1 + x / 2;
-        const int64_t row = k->folded ? (three * 8 + within) * k->c_in + in
-                                      : (within * k->c_in + in) * 8 + block;
+        const int64_t row =
+            k->folded ? (three * 8 + within) * k->c_in + in : (within * k->c_in + in) * 8 + block;
         const int64_t other = row * k->c_out + out;
         if (!k->back)
             k->to[other] = k->from[i];
@@ -315,8 +322,8 @@ KERNEL void k_halve_weight_range(const struct k_halve_weight *k, int64_t i0, int
 /* mean (groups, c) of act(x) over voxels. A group is an item, or, with several columns, the voxels of an
  * item that have the same place along the last axis. */
 struct k_pool {
-    const float *x;                     /* (items, voxels, columns, c) */
-    float *mean;                        /* (items, columns, c) */
+    const float *x; /* (items, voxels, columns, c) */
+    float *mean;    /* (items, columns, c) */
     int64_t voxels;
     int columns, c;
     float slope;

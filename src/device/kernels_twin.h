@@ -50,7 +50,7 @@ KERNEL void k_softmax_grad_range(const struct k_softmax_grad *k, int64_t i0, int
 {
     float p[KERNEL_CLASSES][K_LANES], g[KERNEL_CLASSES][K_LANES];
     const int classes = k->classes;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(p, k->prob + i * classes, classes, classes, n);
         k_load(g, k->dprob + i * classes, classes, classes, n);
         k_through_softmax(g, p, classes);
@@ -95,10 +95,11 @@ struct r_distance {
 KERNEL void r_distance_range(const struct r_distance *k, int64_t i0, int64_t i1, float *sums)
 {
     float x[1][K_LANES], y[1][K_LANES];
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_load(x, k->raw + i, 1, 1, n); /* zeros in lanes not in use: they differ by nothing */
         k_load(y, k->target + i, 1, 1, n);
-        EACH_LANE(j) x[0][j] = k_tanh(x[0][j]) - y[0][j];
+        EACH_LANE (j)
+            x[0][j] = k_tanh(x[0][j]) - y[0][j];
         k_add_product(sums, 0, x[0], x[0]);
     }
 }
@@ -170,19 +171,23 @@ KERNEL void k_side_nearest_range(const struct k_side_nearest *k, int64_t i0, int
         const int before = (int)(i / k->apart % k->n), after = k->n - 1 - before;
         n = rest < K_LANES ? rest : K_LANES;
         k_load(best, k->from + i, 1, 1, n); /* zeros in lanes not in use: nothing is nearer */
-        EACH_LANE(j) sign[j] = best[0][j] < 0 ? -1.0f : 1.0f;
-        EACH_LANE(j) best[0][j] *= sign[j];
+        EACH_LANE (j)
+            sign[j] = best[0][j] < 0 ? -1.0f : 1.0f;
+        EACH_LANE (j)
+            best[0][j] *= sign[j];
         for (int t = 1; t <= before || t <= after; t++) {
             const float square = (float)(t * t);
             int open = 0;
-            EACH_LANE(j) open |= square < best[0][j];
+            EACH_LANE (j)
+                open |= square < best[0][j];
             if (!open)
                 break;
             for (int side = 0; side < 2; side++) {
                 if (t > (side ? after : before))
                     continue;
                 k_load(x, k->from + i + (side ? t : -t) * k->apart, 1, 1, n);
-                EACH_LANE(j) best[0][j] = k_min(best[0][j], k_max(sign[j] * x[0][j], 0.0f) + square);
+                EACH_LANE (j)
+                    best[0][j] = k_min(best[0][j], k_max(sign[j] * x[0][j], 0.0f) + square);
             }
         }
         for (int64_t j = 0; j < n; j++)
@@ -194,7 +199,7 @@ KERNEL void k_side_nearest_range(const struct k_side_nearest *k, int64_t i0, int
  * outermost voxels inside, and all over if one side is empty. */
 struct k_side_map {
     const float *square, *most_outside, *most_inside;
-    float *out;                 /* that number of the first voxel */
+    float *out; /* that number of the first voxel */
     int c;
 };
 KERNEL void k_side_map_range(const struct k_side_map *k, int64_t i0, int64_t i1)
@@ -218,7 +223,7 @@ KERNEL void k_two_heads(float (*p)[K_LANES], float (*t)[K_LANES], float (*step)[
     k_load(t + 1, raw + i * (classes - 1), classes - 1, classes - 1, n);
     k_softmax(p, classes);
     for (int c = 1; c < classes; c++) {
-        EACH_LANE(j) {
+        EACH_LANE (j) {
             t[c][j] = k_tanh(t[c][j]);
             step[c][j] = 1.0f / (1.0f + k_exp(K_STEEP * t[c][j])); /* e^1500 is infinite: 0 */
         }
@@ -235,12 +240,14 @@ KERNEL void r_dual_range(const struct r_dual *k, int64_t i0, int64_t i1, float *
     float p[KERNEL_CLASSES][K_LANES], t[KERNEL_CLASSES][K_LANES], m[KERNEL_CLASSES][K_LANES];
     float one[K_LANES], value[K_LANES];
     const int classes = k->classes;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_two_heads(p, t, m, k->logits, k->raw, classes, i, n);
         k_load_weights(one, NULL, i, n); /* lanes not in use count 0 */
-        EACH_LANE(j) value[j] = 0;
+        EACH_LANE (j)
+            value[j] = 0;
         for (int c = 1; c < classes; c++)
-            EACH_LANE(j) value[j] += (m[c][j] - p[c][j]) * (m[c][j] - p[c][j]);
+            EACH_LANE (j)
+                value[j] += (m[c][j] - p[c][j]) * (m[c][j] - p[c][j]);
         k_add_product(sums, 0, value, one);
     }
 }
@@ -257,11 +264,12 @@ KERNEL void k_dual_grad_range(const struct k_dual_grad *k, int64_t i0, int64_t i
     float p[KERNEL_CLASSES][K_LANES], t[KERNEL_CLASSES][K_LANES], m[KERNEL_CLASSES][K_LANES];
     const int classes = k->classes;
     const float scale = k->scale;
-    EACH_CHUNK(i, n, i0, i1) {
+    EACH_CHUNK (i, n, i0, i1) {
         k_two_heads(p, t, m, k->logits, k->raw, classes, i, n);
-        EACH_LANE(j) m[0][j] = 0;
+        EACH_LANE (j)
+            m[0][j] = 0;
         for (int c = 1; c < classes; c++) {
-            EACH_LANE(j) {
+            EACH_LANE (j) {
                 float g = scale * (m[c][j] - p[c][j]), slope = -K_STEEP * m[c][j] * (1.0f - m[c][j]);
                 t[c][j] = g * slope * (1.0f - t[c][j] * t[c][j]);
                 m[c][j] = -g;

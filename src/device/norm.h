@@ -31,13 +31,13 @@ struct norm_ops {
     void (*sums)(double *sums, const void *g, enum value_type g_type, const struct conv_source *y,
                  const float *mean, int64_t voxels, int c);
     /* count elements, flat. */
-    void (*join)(float *to, const void *g, enum value_type g_type, const void *y,
-                 enum value_type y_type, int relu, int64_t count);
+    void (*join)(float *to, const void *g, enum value_type g_type, const void *y, enum value_type y_type,
+                 int relu, int64_t count);
 };
 
 /* The members norm_sums and grad_join of the cpu's struct device_ops. */
-void cpu_norm_sums(struct device *dev, const struct tensor *g, const struct conv_source *y,
-                   const float *mean, double *sums);
+void cpu_norm_sums(struct device *dev, const struct tensor *g, const struct conv_source *y, const float *mean,
+                   double *sums);
 void cpu_grad_join(struct device *dev, const struct tensor *to, const struct tensor *g,
                    const struct conv_source *y);
 

@@ -7,9 +7,7 @@
 #include "device/cpu.h"
 #include "device/isa/levels.h"
 
-enum {
-    PIECE_ELEMENTS = 32768
-}; /* least size of a piece: some microseconds, much more than a hand-out */
+enum { PIECE_ELEMENTS = 32768 }; /* least size of a piece: some microseconds, much more than a hand-out */
 
 size_t norm_sums_count(int n, int c)
 {
@@ -49,8 +47,8 @@ static void sum_piece(void *arg, int64_t at)
     w->ops->sums(w->partial + at * 2 * c, g, w->g->type, &y, w->mean, to - from, c);
 }
 
-void cpu_norm_sums(struct device *dev, const struct tensor *g, const struct conv_source *y,
-                   const float *mean, double *sums)
+void cpu_norm_sums(struct device *dev, const struct tensor *g, const struct conv_source *y, const float *mean,
+                   double *sums)
 {
     int64_t voxels = (int64_t)g->d * g->h * g->w, c = g->c, nc = g->n * c;
     struct norm_work w = {.ops = cpu_isa(dev)->norm,

@@ -20,7 +20,7 @@ int64_t peak_floats(int64_t count)
 
 const float *peak_find(struct device *dev, const float *x, int rows, int64_t count, float sign, float *work)
 {
-    for (int64_t parts; ; x = work, work += rows * parts, count = parts, sign = 1) {
+    for (int64_t parts;; x = work, work += rows * parts, count = parts, sign = 1) {
         parts = parts_of(count);
         RUN(dev, peak, rows * parts, .from = x, .to = work, .count = count, .parts = parts, .sign = sign);
         if (parts == 1)

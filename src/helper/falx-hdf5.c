@@ -88,12 +88,11 @@ static int check_links(struct job *j, struct error *e)
         memcpy(path, j->member, i);
         path[i] = '\0';
         H5L_info_t link;
-        if (H5Lexists(j->file, path, H5P_DEFAULT) <= 0 ||
-            H5Lget_info(j->file, path, &link, H5P_DEFAULT) < 0)
+        if (H5Lexists(j->file, path, H5P_DEFAULT) <= 0 || H5Lget_info(j->file, path, &link, H5P_DEFAULT) < 0)
             return fail_missing(j, e);
         if (link.type != H5L_TYPE_HARD)
-            return fail(e, ERR_DATA, "H06", "\"%s\" is %s link, which may lead to another file",
-                        path, link.type == H5L_TYPE_SOFT ? "a soft" : "an external");
+            return fail(e, ERR_DATA, "H06", "\"%s\" is %s link, which may lead to another file", path,
+                        link.type == H5L_TYPE_SOFT ? "a soft" : "an external");
     }
     return 0;
 }
@@ -129,8 +128,8 @@ static int check_filters(hid_t plist, struct error *e)
         H5Z_filter_t f =
             H5Pget_filter2(plist, (unsigned)i, &flags, &n_values, NULL, sizeof name, name, &config);
         if (f != H5Z_FILTER_DEFLATE && f != H5Z_FILTER_SHUFFLE && f != H5Z_FILTER_FLETCHER32)
-            return fail(e, ERR_DATA, "H05", "filter %d (%s), allowed deflate, shuffle, fletcher32",
-                        (int)f, *name ? name : "unnamed");
+            return fail(e, ERR_DATA, "H05", "filter %d (%s), allowed deflate, shuffle, fletcher32", (int)f,
+                        *name ? name : "unnamed");
     }
     return n < 0 ? fail_hdf5(e, "H05", "cannot read the filters") : 0;
 }
@@ -173,8 +172,7 @@ static int check_shape(struct job *j, struct error *e)
     }
     H5Sclose(space);
     if (j->chunk_rank != 0 && j->chunk_rank != rank)
-        return fail(e, ERR_DATA, "H07", "chunk rank %d, the array has rank %d", j->chunk_rank,
-                    rank);
+        return fail(e, ERR_DATA, "H07", "chunk rank %d, the array has rank %d", j->chunk_rank, rank);
     j->reply.rank = (uint32_t)rank;
     for (int a = 0; a < HDF5_MAX_RANK; a++)
         j->reply.dims[a] = a < rank ? dims[a] : 1;
@@ -192,11 +190,10 @@ static int check_shape(struct job *j, struct error *e)
 static int choose_type(struct job *j, hid_t type, struct error *e)
 {
     const hid_t natives[10] = {
-        [DTYPE_U8] = H5T_NATIVE_UINT8,   [DTYPE_I8] = H5T_NATIVE_INT8,
-        [DTYPE_U16] = H5T_NATIVE_UINT16, [DTYPE_I16] = H5T_NATIVE_INT16,
-        [DTYPE_U32] = H5T_NATIVE_UINT32, [DTYPE_I32] = H5T_NATIVE_INT32,
-        [DTYPE_U64] = H5T_NATIVE_UINT64, [DTYPE_I64] = H5T_NATIVE_INT64,
-        [DTYPE_F32] = H5T_NATIVE_FLOAT,  [DTYPE_F64] = H5T_NATIVE_DOUBLE,
+        [DTYPE_U8] = H5T_NATIVE_UINT8,   [DTYPE_I8] = H5T_NATIVE_INT8,    [DTYPE_U16] = H5T_NATIVE_UINT16,
+        [DTYPE_I16] = H5T_NATIVE_INT16,  [DTYPE_U32] = H5T_NATIVE_UINT32, [DTYPE_I32] = H5T_NATIVE_INT32,
+        [DTYPE_U64] = H5T_NATIVE_UINT64, [DTYPE_I64] = H5T_NATIVE_INT64,  [DTYPE_F32] = H5T_NATIVE_FLOAT,
+        [DTYPE_F64] = H5T_NATIVE_DOUBLE,
     };
     H5T_class_t kind = H5Tget_class(type);
     size_t each = H5Tget_size(type);
@@ -209,9 +206,8 @@ static int choose_type(struct job *j, hid_t type, struct error *e)
     else if (kind == H5T_FLOAT && width > 0 && width < 4) /* half precision is widened */
         j->reply.dtype = width == 3 ? DTYPE_F64 : DTYPE_F32;
     else
-        return fail(e, ERR_DATA, "H04",
-                    "type class %d of %zu bytes, allowed integer or float of 1 to 8", (int)kind,
-                    each);
+        return fail(e, ERR_DATA, "H04", "type class %d of %zu bytes, allowed integer or float of 1 to 8",
+                    (int)kind, each);
     j->type = is_bool ? H5Tcopy(type) : natives[j->reply.dtype];
     j->each = dtype_bytes((enum dtype)j->reply.dtype);
     return 0;
@@ -256,8 +252,7 @@ static int plan_blocks(struct job *j, struct error *e)
     if (bytes_of(&chunk, r->block, j->each) < 0 || chunk > CHUNK_BYTES)
         return fail(e, ERR_DATA, "H07", "chunk of %llux%llux%llux%llu voxels, allowed %d MiB",
                     (unsigned long long)r->block[0], (unsigned long long)r->block[1],
-                    (unsigned long long)r->block[2], (unsigned long long)r->block[3],
-                    CHUNK_BYTES >> 20);
+                    (unsigned long long)r->block[2], (unsigned long long)r->block[3], CHUNK_BYTES >> 20);
     for (int a = HDF5_MAX_RANK - 1; a >= 0; a--) {
         uint64_t need = (r->dims[a] + r->block[a] - 1) / r->block[a]; /* chunks along this axis */
         uint64_t fit = chunk < BLOCK_BYTES ? BLOCK_BYTES / chunk : 1;
@@ -347,8 +342,8 @@ static int describe(struct job *j, struct error *e)
     if (stat(j->path, &st) < 0)
         return fail(e, ERR_SYSTEM, "Z12", "cannot open");
     j->file_bytes = (uint64_t)st.st_size;
-    if (open_set(j, e) < 0 || check_storage(j, e) < 0 || check_shape(j, e) < 0 ||
-        check_type(j, e) < 0 || plan_blocks(j, e) < 0)
+    if (open_set(j, e) < 0 || check_storage(j, e) < 0 || check_shape(j, e) < 0 || check_type(j, e) < 0 ||
+        plan_blocks(j, e) < 0)
         return -1;
     return 0;
 }

@@ -14,8 +14,10 @@ int adversary_check(const struct settings *s, struct error *e)
         return -1;
     if (s->filters <= MOST)
         return 0;
-    return fail(e, ERR_CONFIG, "C03", "--filters %lld: %s allows up to %d, for its critic has up to 32 times "
-                "as many channels", (long long)s->filters, s->method, MOST);
+    return fail(e, ERR_CONFIG, "C03",
+                "--filters %lld: %s allows up to %d, for its critic has up to 32 times "
+                "as many channels",
+                (long long)s->filters, s->method, MOST);
 }
 
 static int upload_truth(struct trainer *t, struct adversary *a, struct error *e)
@@ -39,10 +41,14 @@ static int upload_truth(struct trainer *t, struct adversary *a, struct error *e)
 int adversary_begin(struct trainer *t, struct adversary *a, int channels, struct error *e)
 {
     int n = t->n_labeled + t->n_unlabeled, image = t->store->channels, filters = (int)t->set->filters;
-    struct net_definition def = {.define = critic_define, .channels = image, .classes = channels,
-                                 .filters = filters};
-    struct optim_options adam = {.kind = OPTIM_ADAM, .schedule = SCHEDULE_CONSTANT, .lr = 1e-4,
-                                 .momentum = 0.9, .beta2 = 0.99, .epsilon = 1e-8};
+    struct net_definition def = {
+        .define = critic_define, .channels = image, .classes = channels, .filters = filters};
+    struct optim_options adam = {.kind = OPTIM_ADAM,
+                                 .schedule = SCHEDULE_CONSTANT,
+                                 .lr = 1e-4,
+                                 .momentum = 0.9,
+                                 .beta2 = 0.99,
+                                 .epsilon = 1e-8};
     struct net_shape shape = {.n = n, .d = t->image.d, .h = t->image.h, .w = t->image.w};
     struct loss_options o = {.classes = 2};
     struct model *m = trainer_model(t, "critic", &def, 0, NET_TRAINING, 0, e);

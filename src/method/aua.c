@@ -63,15 +63,20 @@ int aua_scratch(struct trainer *t, struct error *e)
     const struct settings *s = t->set;
     if (a->scratch)
         return 0;
-    struct loss_options o = {.classes = t->store->n_classes, .samples = (int)s->mc_samples,
-                             .points = (int)s->bcl_cap, .dice_share = s->dice_share};
+    struct loss_options o = {.classes = t->store->n_classes,
+                             .samples = (int)s->mc_samples,
+                             .points = (int)s->bcl_cap,
+                             .dice_share = s->dice_share};
     return loss_scratch_new(&a->scratch, t->dev, &o, e);
 }
 
 struct gaussian aua_distribution(struct trainer *t, struct model *m, int number, int first, int n)
 {
-    struct gaussian g = {.rank = m->def.rank, .seed = (uint64_t)t->set->seed, .step = t->draw,
-                         .stream = RNG_SAMPLE + 2 * (uint32_t)number, .first_item = first};
+    struct gaussian g = {.rank = m->def.rank,
+                         .seed = (uint64_t)t->set->seed,
+                         .step = t->draw,
+                         .stream = RNG_SAMPLE + 2 * (uint32_t)number,
+                         .first_item = first};
     struct tensor mean = net_value(m->net, "mean"), diag = net_value(m->net, "log_cov_diag");
     struct tensor factor = net_value(m->net, "cov_factor");
     g.mean = tensor_items(&mean, first, n);
@@ -109,12 +114,28 @@ const struct method method_aua = {
     .check = aua_check,
     .state_bytes = sizeof(struct aua),
     .done = aua_done,
-    .phases = {
-        {.name = "stage1", .share = 1.0, .stage = 1, .batch = {.host_labels = 1}, .begin = stage1_begin,
-         .turns = {{stage1_gradients, "student"}}, .after = stage1_after, .end = stage1_end},
-        {.name = "prototypes", .share = 0.5, .stage = 2, .batch = {.labeled_only = 1, .plain = 1},
-         .begin = prototypes_begin, .turns = {{prototypes_gradients, NULL}}},
-        {.name = "stage2", .share = 1.0, .share_setting = offsetof(struct settings, stage2_share), .stage = 2,
-         .begin = stage2_begin, .turns = {{stage2_gradients, "stage2"}}, .after = stage2_after},
-    },
+    .phases =
+        {
+            {.name = "stage1",
+             .share = 1.0,
+             .stage = 1,
+             .batch = {.host_labels = 1},
+             .begin = stage1_begin,
+             .turns = {{stage1_gradients, "student"}},
+             .after = stage1_after,
+             .end = stage1_end},
+            {.name = "prototypes",
+             .share = 0.5,
+             .stage = 2,
+             .batch = {.labeled_only = 1, .plain = 1},
+             .begin = prototypes_begin,
+             .turns = {{prototypes_gradients, NULL}}},
+            {.name = "stage2",
+             .share = 1.0,
+             .share_setting = offsetof(struct settings, stage2_share),
+             .stage = 2,
+             .begin = stage2_begin,
+             .turns = {{stage2_gradients, "stage2"}},
+             .after = stage2_after},
+        },
 };

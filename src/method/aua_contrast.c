@@ -13,8 +13,8 @@ int aua_contrast_begin(struct trainer *t, struct model *student, struct error *e
     size_t items = (size_t)t->n_labeled;
     struct net_definition def = student->def;
     int at_once = s->head_norm ? 1 : t->n_labeled; /* its statistics are those of one item */
-    struct net_shape shape = {.n = at_once, .d = 1, .h = 1, .w = (int)cap, .use = NET_TRAINING,
-                              .input_grad = 1};
+    struct net_shape shape = {
+        .n = at_once, .d = 1, .h = 1, .w = (int)cap, .use = NET_TRAINING, .input_grad = 1};
     def.define = projection_define;
     a->points = mem_alloc(e, items * cap, sizeof *a->points);
     a->point_label = mem_alloc(e, items * cap, 1);
@@ -46,8 +46,13 @@ static void choose_points(struct trainer *t)
     for (int item = 0; item < t->n_labeled; item++) {
         const uint8_t *label = t->label_host + item * voxels;
         int64_t *points = a->points + item * cap;
-        struct boundary b = {.label = label, .dims = dims, .rule = s->nb_rule, .cap = (int)cap,
-                             .seed = (uint64_t)s->seed, .step = t->draw, .item = (uint32_t)item,
+        struct boundary b = {.label = label,
+                             .dims = dims,
+                             .rule = s->nb_rule,
+                             .cap = (int)cap,
+                             .seed = (uint64_t)s->seed,
+                             .step = t->draw,
+                             .item = (uint32_t)item,
                              .near = a->near};
         int count = boundary_points(points, &b, t->dev->pool);
         a->n_points[item] = count;
@@ -58,8 +63,7 @@ static void choose_points(struct trainer *t)
         for (int64_t i = count; i < cap; i++)
             points[i] = count > 0 ? points[i - count] : item * voxels;
     }
-    t->dev->ops->upload(t->dev, a->points_dev, a->points,
-                        (size_t)(t->n_labeled * cap) * sizeof *a->points);
+    t->dev->ops->upload(t->dev, a->points_dev, a->points, (size_t)(t->n_labeled * cap) * sizeof *a->points);
     t->dev->ops->upload(t->dev, a->label_dev, a->point_label, (size_t)(t->n_labeled * cap));
 }
 
@@ -79,8 +83,11 @@ static void contrast_items(struct trainer *t, struct model *student, int first, 
     for (int i = 0; i < n; i++) {
         struct contrast_points of = {.g = tensor_items(&g, i, 1).data,
                                      .label = a->label_dev + (int64_t)(first + i) * cap,
-                                     .count = a->n_points[first + i], .dims = g.c, .tau = s->bcl_tau,
-                                     .layout = s->bcl_layout, .reduce = s->bcl_reduce};
+                                     .count = a->n_points[first + i],
+                                     .dims = g.c,
+                                     .tau = s->bcl_tau,
+                                     .layout = s->bcl_layout,
+                                     .reduce = s->bcl_reduce};
         ask_contrast(a->scratch, &of, weight, tensor_items(&dg, i, 1).data, &a->bcl[first + i]);
     }
     net_backward(a->projection);
@@ -108,8 +115,11 @@ int aua_contrast(struct trainer *t, struct model *student, double weight)
         else
             memset(a->bcl + i, 0, (size_t)at_once * sizeof *a->bcl);
     }
-    struct net_rows rows = {.at = a->points_dev, .rows = a->point_grads.data, .count = a->n_points,
-                            .items = t->n_labeled, .most = (int)t->set->bcl_cap};
+    struct net_rows rows = {.at = a->points_dev,
+                            .rows = a->point_grads.data,
+                            .count = a->n_points,
+                            .items = t->n_labeled,
+                            .most = (int)t->set->bcl_cap};
     net_grad_rows(student->net, "features", &rows);
     return with;
 }

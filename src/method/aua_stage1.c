@@ -8,8 +8,8 @@ int stage1_begin(struct trainer *t, struct error *e)
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
     struct net_definition def = aua_definition(t);
-    struct model *student = trainer_model(t, "student", &def, t->n_labeled + t->n_unlabeled,
-                                          NET_TRAINING, 1, e);
+    struct model *student =
+        trainer_model(t, "student", &def, t->n_labeled + t->n_unlabeled, NET_TRAINING, 1, e);
     if (!student || !trainer_model(t, "teacher", &def, t->n_unlabeled, NET_FORWARD_ONLY, 0, e))
         return -1;
     if (s->proto_ckpt == PROTO_MIDDLE && !aua_labeller(t, 0, e))

@@ -63,8 +63,10 @@ static void prepare_lesson(struct trainer *t, struct lesson *l)
     int n = t->n_labeled;
     struct tensor unlabeled = tensor_items(&t->image, n, t->n_unlabeled);
     pseudo_labels(t, &unlabeled);
-    *l = (struct lesson){.image = &t->image, .label = {tensor_items(&t->label, 0, n), a->pseudo},
-                         .weight = {{.data = NULL}, a->trusted}, .first = {0, n},
+    *l = (struct lesson){.image = &t->image,
+                         .label = {tensor_items(&t->label, 0, n), a->pseudo},
+                         .weight = {{.data = NULL}, a->trusted},
+                         .first = {0, n},
                          .share = {1.0, s->pseudo_weight}};
     if (!s->stage2_paste)
         return;

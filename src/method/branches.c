@@ -7,12 +7,13 @@
 
 _Static_assert((int)LOSS_BRANCHES == (int)NET_BRANCHES, "networks have as many");
 
-int branches_begin(struct trainer *t, struct branches *b, const struct branches_shape *shape,
-                   struct error *e)
+int branches_begin(struct trainer *t, struct branches *b, const struct branches_shape *shape, struct error *e)
 {
     struct net_definition def = part_definition(t);
-    struct loss_options o = {.classes = t->store->n_classes, .dice_share = shape->dice_share,
-                             .dice_background = shape->dice_background, .dice_linear = shape->dice_linear};
+    struct loss_options o = {.classes = t->store->n_classes,
+                             .dice_share = shape->dice_share,
+                             .dice_background = shape->dice_background,
+                             .dice_linear = shape->dice_linear};
     def.define = shape->define;
     b->of.n = shape->n;
     b->share = shape->share;

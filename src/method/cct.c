@@ -19,8 +19,11 @@ static void cct_done(struct trainer *t)
 
 static int begin(struct trainer *t, struct error *e)
 {
-    struct branches_shape shape = {.define = cct_define, .n = DECODERS, .share = 1.0 / DECODERS,
-                                   .dice_share = t->set->dice_share, .dice_background = 1};
+    struct branches_shape shape = {.define = cct_define,
+                                   .n = DECODERS,
+                                   .share = 1.0 / DECODERS,
+                                   .dice_share = t->set->dice_share,
+                                   .dice_background = 1};
     return branches_begin(t, t->method_state, &shape, e);
 }
 

@@ -39,10 +39,14 @@ static struct model *begin_phase(struct trainer *t, const struct net_definition 
     struct chaitanya *m = t->method_state;
     struct net_definition all = part_definition(t);
     struct loss_options o = {.classes = all.classes, .dice_share = t->set->dice_share};
-    struct optim_options adam = {.kind = OPTIM_ADAM, .schedule = SCHEDULE_CONSTANT, .lr = RATE * t->set->lr,
-                                 .momentum = 0.9, .beta2 = 0.999, .epsilon = 1e-8};
-    struct net_shape shape = {.n = t->image.n, .d = t->image.d, .h = t->image.h, .w = t->image.w,
-                              .use = NET_TRAINING};
+    struct optim_options adam = {.kind = OPTIM_ADAM,
+                                 .schedule = SCHEDULE_CONSTANT,
+                                 .lr = RATE * t->set->lr,
+                                 .momentum = 0.9,
+                                 .beta2 = 0.999,
+                                 .epsilon = 1e-8};
+    struct net_shape shape = {
+        .n = t->image.n, .d = t->image.d, .h = t->image.h, .w = t->image.w, .use = NET_TRAINING};
     all.define = chaitanya_define;
     chaitanya_done(t);
     trainer_drop_plan(t, "model");
@@ -85,10 +89,21 @@ const struct method method_chaitanya = {
     .paper = "Chaitanya et al., NeurIPS 2020",
     .state_bytes = sizeof(struct chaitanya),
     .done = chaitanya_done,
-    .phases = {{.name = "global", .share = 1.0, .untested = 1, .batch = {.views = PHASE_VIEWS_PIECES},
-                .begin = global_begin, .turns = {{global_gradients, "model"}}},
-               {.name = "local", .share = 1.0, .untested = 1, .batch = {.views = PHASE_VIEWS_LIGHTS},
-                .begin = local_begin, .turns = {{local_gradients, "model"}}},
-               {.name = "train", .share = 1.0, .batch = {.labeled_only = 1}, .begin = train_begin,
+    .phases = {{.name = "global",
+                .share = 1.0,
+                .untested = 1,
+                .batch = {.views = PHASE_VIEWS_PIECES},
+                .begin = global_begin,
+                .turns = {{global_gradients, "model"}}},
+               {.name = "local",
+                .share = 1.0,
+                .untested = 1,
+                .batch = {.views = PHASE_VIEWS_LIGHTS},
+                .begin = local_begin,
+                .turns = {{local_gradients, "model"}}},
+               {.name = "train",
+                .share = 1.0,
+                .batch = {.labeled_only = 1},
+                .begin = train_begin,
                 .turns = {{train_gradients, "model"}}}},
 };

@@ -11,11 +11,11 @@
 struct chaitanya {
     struct loss_scratch *scratch;
     struct relations *related;
-    struct net *describe;                 /* global: from the numbers below to a row an item */
-    struct tensor mean, positive, dmean;  /* (1, 1, 1, items, 64 f): means of "hidden", their ReLU */
-    int64_t *at;                          /* local: (items, regions) device, voxels of "regions" ... */
-    struct tensor rows, drows;            /* ... and what is there, (items, 1, 1, regions, 8 f) */
-    int *count;                           /* (items): regions, each time */
+    struct net *describe;                /* global: from the numbers below to a row an item */
+    struct tensor mean, positive, dmean; /* (1, 1, 1, items, 64 f): means of "hidden", their ReLU */
+    int64_t *at;                         /* local: (items, regions) device, voxels of "regions" ... */
+    struct tensor rows, drows;           /* ... and what is there, (items, 1, 1, regions, 8 f) */
+    int *count;                          /* (items): regions, each time */
 };
 
 /* The model "model", this phase's layers planned without dropout, Adam to train them. */

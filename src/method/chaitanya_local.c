@@ -73,8 +73,8 @@ static int upload_places(struct trainer *t, const struct tensor *map, int place[
     for (int i = 0; result == 0 && i < map->n; i++) {
         m->count[i] = n;
         for (int r = 0; r < n; r++)
-            at[i * n + r] = (((int64_t)i * map->d + place[r][0]) * map->h + place[r][1]) * map->w +
-                            place[r][2];
+            at[i * n + r] =
+                (((int64_t)i * map->d + place[r][0]) * map->h + place[r][1]) * map->w + place[r][2];
     }
     if (result == 0)
         t->dev->ops->upload(t->dev, m->at, at, count * sizeof *at);
@@ -118,8 +118,8 @@ void local_gradients(struct trainer *t)
     t->dev->ops->zero(t->dev, m->drows.data, (size_t)tensor_count(&m->drows) * sizeof(float));
     ask_relations(m->scratch, m->related, m->rows.data, CHAITANYA_TAU, 1.0, m->drows.data, &value);
     loss_settle(m->scratch);
-    struct net_rows back = {.at = m->at, .rows = m->drows.data, .count = m->count, .items = m->rows.n,
-                            .most = m->rows.w};
+    struct net_rows back = {
+        .at = m->at, .rows = m->drows.data, .count = m->count, .items = m->rows.n, .most = m->rows.w};
     net_grad_rows(net, "regions", &back);
     net_backward(net);
     note(t, "loss", value);

@@ -122,11 +122,19 @@ const struct method method_copypaste = {
     .check = copypaste_check,
     .state_bytes = sizeof(struct copypaste),
     .done = copypaste_done,
-    .phases = {
-        {.name = "warmup", .share = 1.0, .share_setting = offsetof(struct settings, paste_warmup),
-         .batch = {.labeled_only = 1}, .begin = copypaste_begin,
-         .turns = {{warmup_gradients, "student"}}, .after = warmup_after},
-        {.name = "mixing", .share = 1.0, .begin = copypaste_begin,
-         .turns = {{mixing_gradients, "student"}}, .after = mixing_after},
-    },
+    .phases =
+        {
+            {.name = "warmup",
+             .share = 1.0,
+             .share_setting = offsetof(struct settings, paste_warmup),
+             .batch = {.labeled_only = 1},
+             .begin = copypaste_begin,
+             .turns = {{warmup_gradients, "student"}},
+             .after = warmup_after},
+            {.name = "mixing",
+             .share = 1.0,
+             .begin = copypaste_begin,
+             .turns = {{mixing_gradients, "student"}},
+             .after = mixing_after},
+        },
 };

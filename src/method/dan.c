@@ -58,6 +58,8 @@ const struct method method_dan = {
     .check = adversary_check,
     .state_bytes = sizeof(struct dan),
     .done = dan_done,
-    .phases = {{.name = "train", .share = 1.0, .begin = begin,
+    .phases = {{.name = "train",
+                .share = 1.0,
+                .begin = begin,
                 .turns = {{student_turn, "student"}, {critic_turn, "critic"}}}},
 };

@@ -96,6 +96,9 @@ const struct method method_ict = {
     .check = semi_check_pairs,
     .state_bytes = sizeof(struct ict),
     .done = ict_done,
-    .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}},
+    .phases = {{.name = "train",
+                .share = 1.0,
+                .begin = begin,
+                .turns = {{gradients, "student"}},
                 .after = semi_after}},
 };

@@ -19,8 +19,8 @@ static void mc_net_done(struct trainer *t)
 
 static int begin(struct trainer *t, int decoders, struct error *e)
 {
-    struct branches_shape shape = {.n = decoders, .share = t->set->dice_share, .dice_share = 1.0,
-                                   .dice_linear = 1};
+    struct branches_shape shape = {
+        .n = decoders, .share = t->set->dice_share, .dice_share = 1.0, .dice_linear = 1};
     shape.define = decoders == 2 ? mcnet_define : mcnet_plus_define;
     return branches_begin(t, t->method_state, &shape, e);
 }

@@ -53,6 +53,9 @@ const struct method method_mt = {
     .check = semi_check,
     .state_bytes = sizeof(struct mt),
     .done = mt_done,
-    .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}},
+    .phases = {{.name = "train",
+                .share = 1.0,
+                .begin = begin,
+                .turns = {{gradients, "student"}},
                 .after = semi_after}},
 };

@@ -3,15 +3,19 @@
 
 struct net_definition part_definition(const struct trainer *t)
 {
-    struct net_definition d = {.define = vnet_define, .channels = t->store->channels,
-                               .classes = t->store->n_classes, .filters = (int)t->set->filters,
+    struct net_definition d = {.define = vnet_define,
+                               .channels = t->store->channels,
+                               .classes = t->store->n_classes,
+                               .filters = (int)t->set->filters,
                                .dropout = t->set->dropout};
     return d;
 }
 
 struct net_pass part_pass(const struct trainer *t, enum net_mode mode, int number)
 {
-    struct net_pass p = {.mode = mode, .seed = (uint64_t)t->set->seed, .step = t->draw,
+    struct net_pass p = {.mode = mode,
+                         .seed = (uint64_t)t->set->seed,
+                         .step = t->draw,
                          .stream = RNG_DROPOUT + (uint32_t)number};
     return p;
 }

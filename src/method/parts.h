@@ -40,8 +40,8 @@ int paste_check(const struct settings *s, const char *who, struct error *e); /* 
 int paste_alloc(struct trainer *t, struct paste *p, int n, struct error *e);
 void paste_free(struct trainer *t, struct paste *p);
 /* Mixes item i of `firsts` with item (i + shift) % n of `seconds`. */
-void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts,
-               const struct tensor *seconds, int shift);
+void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts, const struct tensor *seconds,
+               int shift);
 
 /* The teacher's weights follow the student's, an average over all phases (draw, not step, counts). */
 void part_average_weights(struct trainer *t, const char *teacher, const char *student);
@@ -61,9 +61,9 @@ struct semi {
     double supervised, ce, dice;   /* the label loss and its parts, of semi_learn */
 };
 struct semi_shape {
-    int student, teacher;          /* items of a pass; teacher 0: there is none */
-    int dice_background;           /* of the label loss, see loss.h */
-    int dice_alone;                /* 1: the label loss is Dice whatever --dice-share says; CE is noted */
+    int student, teacher; /* items of a pass; teacher 0: there is none */
+    int dice_background;  /* of the label loss, see loss.h */
+    int dice_alone;       /* 1: the label loss is Dice whatever --dice-share says; CE is noted */
     void (*define)(struct builder *b, const struct net_definition *self); /* NULL: V-Net */
 };
 int semi_begin(struct trainer *t, struct semi *s, const struct semi_shape *shape, struct error *e);
@@ -98,11 +98,11 @@ void semi_after(struct trainer *t);
  * gradients = twin_student, what the method asks of raw, draw and semi's logits, twin_learn. */
 struct twin {
     struct semi semi;
-    double share;             /* of the distances in the loss of labels */
+    double share; /* of the distances in the loss of labels */
     struct sdf *maps;
-    struct tensor target;     /* (L, d, h, w, classes - 1) distances of the labels */
-    struct tensor raw, draw;  /* output "distance" of the student, between twin_student and twin_learn */
-    double apart;             /* the mean above */
+    struct tensor target;    /* (L, d, h, w, classes - 1) distances of the labels */
+    struct tensor raw, draw; /* output "distance" of the student, between twin_student and twin_learn */
+    double apart;            /* the mean above */
 };
 /* shape->define NULL: V-Net with two heads. */
 int twin_begin(struct trainer *t, struct twin *w, const struct semi_shape *shape, double share,
@@ -121,14 +121,14 @@ void twin_learn(struct trainer *t, struct twin *w, const char *name, const doubl
  * gradients = branches_student, ask_...(), branches_learn. */
 struct branches {
     struct loss_scratch *scratch;
-    struct loss_branches of;       /* all patches, between branches_student and branches_learn */
+    struct loss_branches of; /* all patches, between branches_student and branches_learn */
     double share;
     double loss[NET_BRANCHES], ce[NET_BRANCHES], dice[NET_BRANCHES];
 };
 struct branches_shape {
     void (*define)(struct builder *b, const struct net_definition *self);
     int n;
-    double share, dice_share;      /* of each label loss; of Dice in it */
+    double share, dice_share;         /* of each label loss; of Dice in it */
     int dice_background, dice_linear; /* see loss.h */
 };
 int branches_begin(struct trainer *t, struct branches *b, const struct branches_shape *shape,

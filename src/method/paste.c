@@ -43,8 +43,8 @@ static void draw_box(int first[3], int extent[3], const struct trainer *t)
     }
 }
 
-void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts,
-               const struct tensor *seconds, int shift)
+void paste_mix(struct trainer *t, struct paste *p, const struct tensor *firsts, const struct tensor *seconds,
+               int shift)
 {
     const int *dims = t->batch->dims;
     int first[3], extent[3], n = p->mixed.n;

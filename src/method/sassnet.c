@@ -59,6 +59,8 @@ const struct method method_sassnet = {
     .check = adversary_check,
     .state_bytes = sizeof(struct sassnet),
     .done = sassnet_done,
-    .phases = {{.name = "train", .share = 1.0, .begin = begin,
+    .phases = {{.name = "train",
+                .share = 1.0,
+                .begin = begin,
                 .turns = {{student_turn, "student"}, {critic_turn, "critic"}}}},
 };

@@ -16,9 +16,9 @@
 
 struct simcvd {
     struct twin twin;
-    struct tensor target;             /* (U, d, h, w, classes) the teacher's probabilities */
-    struct tensor map[2], dmap;       /* (B, d, h, w, classes - 1) distances of student and teacher */
-    struct strided *projector[2];     /* of student and teacher, on their own weights */
+    struct tensor target;         /* (U, d, h, w, classes) the teacher's probabilities */
+    struct tensor map[2], dmap;   /* (B, d, h, w, classes - 1) distances of student and teacher */
+    struct strided *projector[2]; /* of student and teacher, on their own weights */
     struct pairs *slices, *places;
 };
 static const double SHARE = 0.1, TAU = 0.5, CONTRAST = 5.0; /* alpha; tau; lambda / gamma */
@@ -117,6 +117,9 @@ const struct method method_simcvd = {
     .check = semi_check,
     .state_bytes = sizeof(struct simcvd),
     .done = simcvd_done,
-    .phases = {{.name = "train", .share = 1.0, .begin = begin,
-                .turns = {{gradients, "student"}}, .after = semi_after}},
+    .phases = {{.name = "train",
+                .share = 1.0,
+                .begin = begin,
+                .turns = {{gradients, "student"}},
+                .after = semi_after}},
 };

@@ -42,6 +42,9 @@ const struct method method_supervised = {
     .paper = "Milletari et al., 3DV 2016",
     .state_bytes = sizeof(struct supervised),
     .done = supervised_done,
-    .phases = {{.name = "train", .share = 1.0, .batch = {.labeled_only = 1}, .begin = begin,
+    .phases = {{.name = "train",
+                .share = 1.0,
+                .batch = {.labeled_only = 1},
+                .begin = begin,
                 .turns = {{gradients, "model"}}}},
 };

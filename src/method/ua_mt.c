@@ -48,8 +48,8 @@ static int begin(struct trainer *t, struct error *e)
         part_make(t, &m->certain, u, 1, VALUE_F32, e) < 0)
         return -1;
     struct model *teacher = trainer_find(t, "teacher");
-    struct net_shape once = {.n = u, .d = t->image.d, .h = t->image.h, .w = t->image.w,
-                             .use = NET_FORWARD_ONLY};
+    struct net_shape once = {
+        .n = u, .d = t->image.d, .h = t->image.h, .w = t->image.w, .use = NET_FORWARD_ONLY};
     return net_new(&m->once, teacher->params, &teacher->def, &once, e);
 }
 
@@ -105,6 +105,9 @@ const struct method method_ua_mt = {
     .check = semi_check,
     .state_bytes = sizeof(struct ua_mt),
     .done = ua_mt_done,
-    .phases = {{.name = "train", .share = 1.0, .begin = begin, .turns = {{gradients, "student"}},
+    .phases = {{.name = "train",
+                .share = 1.0,
+                .begin = begin,
+                .turns = {{gradients, "student"}},
                 .after = semi_after}},
 };

@@ -19,8 +19,11 @@ static void urpc_done(struct trainer *t)
 
 static int begin(struct trainer *t, struct error *e)
 {
-    struct branches_shape shape = {.define = urpc_define, .n = OUTPUTS, .share = 1.0 / OUTPUTS,
-                                   .dice_share = t->set->dice_share, .dice_background = 1};
+    struct branches_shape shape = {.define = urpc_define,
+                                   .n = OUTPUTS,
+                                   .share = 1.0 / OUTPUTS,
+                                   .dice_share = t->set->dice_share,
+                                   .dice_background = 1};
     return branches_begin(t, t->method_state, &shape, e);
 }
 

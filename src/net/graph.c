@@ -25,8 +25,8 @@ static int find_param(struct builder *b, const struct param *want)
     const struct param *p = params_find(b->params, want->name);
     if (!p || p->count != want->count || p->kind != want->kind) {
         if (b->error.code == ERR_NONE)
-            fail(&b->error, ERR_CONFIG, NULL, "the weights are of another network: %s %s",
-                 want->name, p ? "has another shape" : "is missing");
+            fail(&b->error, ERR_CONFIG, NULL, "the weights are of another network: %s %s", want->name,
+                 p ? "has another shape" : "is missing");
         return 0;
     }
     return (int)(p - b->params->list);
@@ -115,16 +115,23 @@ static struct layer *add_layer(struct builder *b, enum layer_kind is, int x, int
     CHECK(g->n_layers < NET_LAYERS && level >= 0 && c_out > 0);
     read_value(b, x);
     struct layer *l = &g->layers[g->n_layers++];
-    *l = (struct layer){.is = is, .input = x, .c_in = in->c, .c_out = c_out, .level_in = in->level,
-                        .level = level, .view = -1, .output = -1};
+    *l = (struct layer){.is = is,
+                        .input = x,
+                        .c_in = in->c,
+                        .c_out = c_out,
+                        .level_in = in->level,
+                        .level = level,
+                        .view = -1,
+                        .output = -1};
     g->max_level = level > g->max_level ? level : g->max_level;
     return l;
 }
 
 static int output_of(struct builder *b, const struct layer *l)
 {
-    return add_value(b, (struct value){.kind = FROM_LAYER, .c = l->c_out, .level = l->level,
-                                       .layer = (int)(l - b->graph->layers)});
+    return add_value(
+        b, (struct value){
+               .kind = FROM_LAYER, .c = l->c_out, .level = l->level, .layer = (int)(l - b->graph->layers)});
 }
 
 int net_conv(struct builder *b, int x, enum conv_kind kind, int c_out, const char *name)
@@ -199,8 +206,7 @@ int net_add(struct builder *b, int x, int y)
     const struct value *u = get_value(b, x), *v = get_value(b, y);
     CHECK(u->kind == FROM_LAYER && v->kind == FROM_LAYER && u->layer != v->layer);
     CHECK(u->c == v->c && u->level == v->level);
-    return add_value(
-        b, (struct value){.kind = FROM_ADD, .c = u->c, .level = u->level, .from = {x, y}});
+    return add_value(b, (struct value){.kind = FROM_ADD, .c = u->c, .level = u->level, .from = {x, y}});
 }
 
 void net_output(struct builder *b, int x, const char *name)
@@ -232,8 +238,7 @@ void net_weights(struct builder *b, const char *name, const int dims[5])
     add_param(b, name, "bias", PARAM_BIAS, dims, 1, fan);
 }
 
-void net_declare(struct builder *b,
-                 void (*define)(struct builder *b, const struct net_definition *self),
+void net_declare(struct builder *b, void (*define)(struct builder *b, const struct net_definition *self),
                  const struct net_definition *self)
 {
     if (b->params)

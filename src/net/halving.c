@@ -9,20 +9,19 @@ enum { FOLD_CHANNELS = 4 };
 struct halving {
     struct device *dev;
     struct halving_shape s;
-    int each;                  /* items at a time, a divisor of all */
-    int folded, parts;         /* CONV_3; parts of a block: 1, else 8 */
+    int each;          /* items at a time, a divisor of all */
+    int folded, parts; /* CONV_3; parts of a block: 1, else 8 */
     int out[3];
-    enum value_type type;      /* of what is multiplied; parts are floats */
-    struct tensor framed;      /* of all items: forward to backward */
-    float *weight, *dweight;   /* of the convolution: (2, 2, 2, c_in, 8, c_out), (3, 3, 3, 8, c_in, c_out) */
-    float *dbias;              /* (parts, c_out) */
+    enum value_type type;    /* of what is multiplied; parts are floats */
+    struct tensor framed;    /* of all items: forward to backward */
+    float *weight, *dweight; /* of the convolution: (2, 2, 2, c_in, 8, c_out), (3, 3, 3, 8, c_in, c_out) */
+    float *dbias;            /* (parts, c_out) */
     struct conv *conv;
 };
 
 static struct tensor parts_of(const struct halving *h, int n, enum value_type type, void *data)
 {
-    return (struct tensor){data, type, n, h->out[0] + 1, h->out[1] + 1, h->out[2] + 1,
-                           h->parts * h->s.c_out};
+    return (struct tensor){data, type, n, h->out[0] + 1, h->out[1] + 1, h->out[2] + 1, h->parts * h->s.c_out};
 }
 
 /* Of n items. */
@@ -54,10 +53,17 @@ static void allocate(struct halving *h)
 {
     const struct device_ops *ops = h->dev->ops;
     const int *extent = h->s.extent, by = h->folded ? 2 : 1;
-    struct conv_shape of = {.kind = h->folded ? CONV_3 : CONV_DOWN, .n = h->each, .d = (extent[0] + 2) / by,
-                            .h = (extent[1] + 2) / by, .w = (extent[2] + 2) / by,
-                            .c_in = h->s.c_in * by * by * by, .c_out = h->parts * h->s.c_out, .in = h->type,
-                            .out = VALUE_F32, .training = 1, .input_grad = 1};
+    struct conv_shape of = {.kind = h->folded ? CONV_3 : CONV_DOWN,
+                            .n = h->each,
+                            .d = (extent[0] + 2) / by,
+                            .h = (extent[1] + 2) / by,
+                            .w = (extent[2] + 2) / by,
+                            .c_in = h->s.c_in * by * by * by,
+                            .c_out = h->parts * h->s.c_out,
+                            .in = h->type,
+                            .out = VALUE_F32,
+                            .training = 1,
+                            .input_grad = 1};
     h->framed = (struct tensor){.type = h->type, .n = h->s.n, .d = of.d, .h = of.h, .w = of.w, .c = of.c_in};
     h->framed.data = ops->alloc(h->dev, (size_t)tensor_count(&h->framed) * value_bytes(h->type));
     h->weight = ops->alloc(h->dev, made_bytes(h)); /* zeroed: places of a CONV_3 stay so */
@@ -111,8 +117,11 @@ void halving_pack(struct halving *h, const float *weight)
 /* How items `first` and on are read; framed: their place in h->framed. */
 static struct k_frame frame_of(const struct halving *h, const struct leaky_in *in, int first)
 {
-    struct k_frame f = {.framed = tensor_items(&h->framed, first, 1).data, .bf16 = h->type == VALUE_BF16,
-                        .folded = h->folded, .c = h->s.c_in, .slope = in->slope,
+    struct k_frame f = {.framed = tensor_items(&h->framed, first, 1).data,
+                        .bf16 = h->type == VALUE_BF16,
+                        .folded = h->folded,
+                        .c = h->s.c_in,
+                        .slope = in->slope,
                         .x = tensor_items(&in->x, first, 1).data};
     memcpy(f.extent, h->s.extent, sizeof f.extent);
     if (in->more.data)
@@ -129,8 +138,8 @@ static int64_t frame_runs(const struct halving *h, int n)
     return k_runs(tensor_count(&framed) / h->s.c_in, h->s.c_in);
 }
 
-void halving_forward(struct halving *h, const struct leaky_in *in, const float *bias,
-                     const struct tensor *y, float *work)
+void halving_forward(struct halving *h, const struct leaky_in *in, const float *bias, const struct tensor *y,
+                     float *work)
 {
     for (int first = 0, n; first < y->n; first += n) {
         n = y->n - first < h->each ? y->n - first : h->each;

@@ -23,7 +23,7 @@
 struct halving_shape {
     int n, extent[3]; /* items, even numbers of voxels */
     int c_in, c_out;
-    int most;         /* floats of what passes between, if one item is not more */
+    int most; /* floats of what passes between, if one item is not more */
 };
 
 struct halving;
@@ -41,8 +41,8 @@ struct leaky_in {
     const float *factor;
     float slope;
 };
-void halving_forward(struct halving *h, const struct leaky_in *in, const float *bias,
-                     const struct tensor *y, float *work);
+void halving_forward(struct halving *h, const struct leaky_in *in, const float *bias, const struct tensor *y,
+                     float *work);
 /* Where gradients go: those of parameters are added, or set if they are fresh. NULL, and dx without data: not
  * wanted. */
 struct layer_grads {

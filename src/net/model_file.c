@@ -27,9 +27,8 @@ static const struct {
 } networks[] = {{"vnet", vnet_define}, {"aua", aua_define}, {"vnet-sdf", sdf_define}};
 enum { N_NETWORKS = sizeof networks / sizeof networks[0] };
 
-static const char *const dropouts[] = {[NET_DROPOUT_BOTH] = "both",
-                                       [NET_DROPOUT_BOTTLENECK] = "bottleneck",
-                                       [NET_DROPOUT_NONE] = "none"};
+static const char *const dropouts[] = {
+    [NET_DROPOUT_BOTH] = "both", [NET_DROPOUT_BOTTLENECK] = "bottleneck", [NET_DROPOUT_NONE] = "none"};
 
 /* ---- the first bad number -------------------------------------------------------------------- */
 
@@ -48,8 +47,7 @@ static int64_t first_bad(float *bad, const void *values, int64_t n, enum param_k
 /* ---- to tensors ------------------------------------------------------------------------------ */
 
 /* Copies PREFIX + name + tail to *to and moves it on. */
-static const char *put_name(char **to, const char *prefix, const char *name, size_t n_name,
-                            const char *tail)
+static const char *put_name(char **to, const char *prefix, const char *name, size_t n_name, const char *tail)
 {
     char *at = *to;
     size_t n_prefix = strlen(prefix), n_tail = strlen(tail) + 1;
@@ -60,8 +58,8 @@ static const char *put_name(char **to, const char *prefix, const char *name, siz
     return at;
 }
 
-static int add_param(struct st_file *f, char **names, const struct model_copy *keep,
-                     const struct param *q, const char *prefix, struct error *e)
+static int add_param(struct st_file *f, char **names, const struct model_copy *keep, const struct param *q,
+                     const char *prefix, struct error *e)
 {
     int64_t dims[5] = {0};
     float bad;
@@ -69,8 +67,7 @@ static int add_param(struct st_file *f, char **names, const struct model_copy *k
     const float *values = keep->values + q->offset;
     int64_t at = first_bad(&bad, values, q->count, q->kind);
     if (at >= 0)
-        return fail(e, ERR_NUMERIC, "M04", "%s[%" PRId64 "] is %g; not written", q->name, at,
-                    (double)bad);
+        return fail(e, ERR_NUMERIC, "M04", "%s[%" PRId64 "] is %g; not written", q->name, at, (double)bad);
     for (int i = 0; i < q->n_dims; i++)
         dims[i] = q->dims[i];
     if (st_add(f, put_name(names, prefix, q->name, n, ""), ST_F32, dims, q->n_dims, values, e) < 0)
@@ -81,8 +78,8 @@ static int add_param(struct st_file *f, char **names, const struct model_copy *k
     return st_add(f, tracked, ST_I64, NULL, 0, keep->batches, e);
 }
 
-int model_to_tensors(struct st_file *f, struct model_copy *keep, const struct params *p,
-                     const char *prefix, struct error *e)
+int model_to_tensors(struct st_file *f, struct model_copy *keep, const struct params *p, const char *prefix,
+                     struct error *e)
 {
     size_t each = strlen(prefix) + sizeof p->list->name + sizeof BATCHES_TAIL;
     memset(keep, 0, sizeof *keep);
@@ -159,13 +156,11 @@ static void differ_in_shape(struct differences *d, const struct st_tensor *t, en
         wide[i] = dims[i];
     describe_dims(have, sizeof have, t->dims, t->n_dims);
     describe_dims(want, sizeof want, wide, n_dims);
-    differ(d, "%.30s %s %s not %s %s", t->name, st_dtype_name(t->dtype), have, st_dtype_name(dtype),
-           want);
+    differ(d, "%.30s %s %s not %s %s", t->name, st_dtype_name(t->dtype), have, st_dtype_name(dtype), want);
 }
 
 /* Looks up PREFIX + name; NULL if there is none. */
-static const struct st_tensor *find_tensor(const struct st_file *f, const char *prefix,
-                                           const char *name)
+static const struct st_tensor *find_tensor(const struct st_file *f, const char *prefix, const char *name)
 {
     size_t n = strlen(prefix);
     for (int i = 0; i < f->n_tensors; i++) {
@@ -182,8 +177,7 @@ static int is_counter(const struct params *p, const char *name)
     char mean[sizeof p->list->name];
     if (!text_ends_with(name, BATCHES_TAIL))
         return 0;
-    int n = snprintf(mean, sizeof mean, "%.*s" MEAN_TAIL,
-                     (int)(strlen(name) - strlen(BATCHES_TAIL)), name);
+    int n = snprintf(mean, sizeof mean, "%.*s" MEAN_TAIL, (int)(strlen(name) - strlen(BATCHES_TAIL)), name);
     return n < (int)sizeof mean && params_find(p, mean) != NULL;
 }
 
@@ -222,21 +216,19 @@ static void compare(struct differences d[3], int64_t *batches, const struct para
 static int check_architecture(int64_t *batches, const struct params *p, const struct st_file *f,
                               const char *prefix, struct error *e)
 {
-    struct differences d[3] = {
-        {.kind = "missing"}, {.kind = "not expected"}, {.kind = "of another shape"}};
+    struct differences d[3] = {{.kind = "missing"}, {.kind = "not expected"}, {.kind = "of another shape"}};
     char text[600] = "";
     size_t used = 0;
     compare(d, batches, p, f, prefix);
     for (int i = 0; i < 3; i++)
         if (d[i].n)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%d tensors %s: %s%s",
-                                     used ? "; " : "", d[i].n, d[i].kind, d[i].text,
-                                     d[i].n > 3 ? ", ..." : "");
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%s%d tensors %s: %s%s", used ? "; " : "",
+                                 d[i].n, d[i].kind, d[i].text, d[i].n > 3 ? ", ..." : "");
     return used ? fail(e, ERR_BUSY, "S10", "another network: %s", text) : 0;
 }
 
-int model_from_tensors(struct params *p, const struct st_file *f, const char *prefix,
-                       struct error *e)
+int model_from_tensors(struct params *p, const struct st_file *f, const char *prefix, struct error *e)
 {
     int64_t batches;
     float bad;
@@ -246,8 +238,8 @@ int model_from_tensors(struct params *p, const struct st_file *f, const char *pr
         const struct param *q = &p->list[i];
         int64_t at = first_bad(&bad, find_tensor(f, prefix, q->name)->data, q->count, q->kind);
         if (at >= 0)
-            return fail(e, ERR_DATA, "S09", "%s%s[%" PRId64 "] is %g, expected %s", prefix, q->name,
-                        at, (double)bad, isfinite(bad) ? "a variance" : "a finite number");
+            return fail(e, ERR_DATA, "S09", "%s%s[%" PRId64 "] is %g, expected %s", prefix, q->name, at,
+                        (double)bad, isfinite(bad) ? "a variance" : "a finite number");
     }
     p->version++;
     for (int i = 0; i < p->n; i++)
@@ -282,24 +274,21 @@ static int check_numbers(struct net_definition *d, struct error *e)
     list_numbers(list, d);
     for (int i = 0; i < N_NUMBERS; i++)
         if (*list[i].value < list[i].least || *list[i].value > list[i].most)
-            return fail(e, ERR_BUSY, "S10", "%s is %d, expected %d to %d", list[i].key,
-                        *list[i].value, list[i].least, list[i].most);
+            return fail(e, ERR_BUSY, "S10", "%s is %d, expected %d to %d", list[i].key, *list[i].value,
+                        list[i].least, list[i].most);
     return 0;
 }
 
 /* Index of text among words, or -1 with a line about the key. */
-static int find_word(const char *key, const char *text, const char *const *words, int n,
-                     struct error *e)
+static int find_word(const char *key, const char *text, const char *const *words, int n, struct error *e)
 {
     for (int i = 0; text && i < n; i++)
         if (strcmp(text, words[i]) == 0)
             return i;
-    return fail(e, ERR_BUSY, "S10", "%s is %.40s, not known to this falx", key,
-                text ? text : "missing");
+    return fail(e, ERR_BUSY, "S10", "%s is %.40s, not known to this falx", key, text ? text : "missing");
 }
 
-static int definition_from_metadata(struct net_definition *out, const struct st_file *f,
-                                    struct error *e)
+static int definition_from_metadata(struct net_definition *out, const struct st_file *f, struct error *e)
 {
     const char *names[N_NETWORKS];
     struct number list[N_NUMBERS];
@@ -332,8 +321,7 @@ static int dim_of(const struct st_file *f, const char *name, int axis)
 }
 
 /* A state dict from elsewhere: the names say which network, the shapes how wide it is. */
-static int definition_from_shapes(struct net_definition *out, const struct st_file *f,
-                                  struct error *e)
+static int definition_from_shapes(struct net_definition *out, const struct st_file *f, struct error *e)
 {
     int mean = dim_of(f, "mean_l.weight", 0), second = dim_of(f, "out_conv2.weight", 0);
     out->define = mean ? aua_define : second ? sdf_define : vnet_define;
@@ -362,8 +350,8 @@ static int read_definition(struct net_definition *out, const struct st_file *f, 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int set_definition(struct st_file *f, char text[N_NUMBERS][16],
-                          const struct net_definition *def, struct error *e)
+static int set_definition(struct st_file *f, char text[N_NUMBERS][16], const struct net_definition *def,
+                          struct error *e)
 {
     struct net_definition d = *def;
     struct number list[N_NUMBERS];
@@ -382,8 +370,7 @@ static int set_definition(struct st_file *f, char text[N_NUMBERS][16],
     return st_set(f, "falx.format", "1", e);
 }
 
-int model_write(const char *path, const struct params *p, const struct net_definition *def,
-                struct error *e)
+int model_write(const char *path, const struct params *p, const struct net_definition *def, struct error *e)
 {
     struct st_file f = {0};
     struct model_copy keep = {0};
@@ -409,8 +396,8 @@ static int prove_size(const struct net_definition *d, const struct st_file *f, s
     return 0;
 }
 
-int model_read(struct params **out, struct net_definition *def, const char *path,
-               struct device *dev, struct error *e)
+int model_read(struct params **out, struct net_definition *def, const char *path, struct device *dev,
+               struct error *e)
 {
     struct st_file f;
     struct params *p = NULL;

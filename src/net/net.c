@@ -20,12 +20,8 @@
 static struct tensor shaped(const struct net *n, int item, enum value_type type, int level, int c)
 {
     const struct net_shape *s = &n->shape;
-    struct tensor t = {.type = type,
-                       .n = n->items,
-                       .d = s->d >> level,
-                       .h = s->h >> level,
-                       .w = s->w >> level,
-                       .c = c};
+    struct tensor t = {
+        .type = type, .n = n->items, .d = s->d >> level, .h = s->h >> level, .w = s->w >> level, .c = c};
     if (item >= 0 && n->arena)
         t.data = n->arena + n->plan.items[item].offset;
     return t;

@@ -110,8 +110,8 @@ struct net_shape {
 };
 
 struct net;
-int net_new(struct net **out, struct params *p, const struct net_definition *def,
-            const struct net_shape *s, struct error *e);
+int net_new(struct net **out, struct params *p, const struct net_definition *def, const struct net_shape *s,
+            struct error *e);
 void net_free(struct net *n); /* NULL is fine */
 
 enum net_mode {
@@ -142,9 +142,9 @@ struct tensor net_grad_to_set(struct net *n, const char *output);
 /* The same at a few voxels, none twice, one output at a time: added in net_backward, until when all of this
  * must stay. */
 struct net_rows {
-    const int64_t *at;  /* (items, most) device: voxels, counted through the batch */
-    const float *rows;  /* (items, most, c) device */
-    const int *count;   /* (items) how many of them, 0 for none */
+    const int64_t *at; /* (items, most) device: voxels, counted through the batch */
+    const float *rows; /* (items, most, c) device */
+    const int *count;  /* (items) how many of them, 0 for none */
     int items, most;
 };
 void net_grad_rows(struct net *n, const char *output, const struct net_rows *rows);

@@ -262,8 +262,8 @@ static int check_shape(struct net *n, struct error *e)
     if (s->n < 1 || s->d < 1 || s->h < 1 || s->w < 1)
         return fail(e, ERR_CONFIG, NULL, "a network needs at least one voxel");
     if (s->d % step || s->h % step || s->w % step)
-        return fail(e, ERR_CONFIG, NULL, "the patch %dx%dx%d must be made of multiples of %d", s->d,
-                    s->h, s->w, step);
+        return fail(e, ERR_CONFIG, NULL, "the patch %dx%dx%d must be made of multiples of %d", s->d, s->h,
+                    s->w, step);
     if (s->use == NET_TRAINING && !n->params->grad)
         return fail(e, ERR_INTERNAL, NULL, "training needs parameters with a gradient");
     return 0;
@@ -332,8 +332,8 @@ static void list_weights(struct net *n)
         p->packing = &n->packing;
 }
 
-int net_new(struct net **out, struct params *p, const struct net_definition *def,
-            const struct net_shape *s, struct error *e)
+int net_new(struct net **out, struct params *p, const struct net_definition *def, const struct net_shape *s,
+            struct error *e)
 {
     struct net *n = mem_alloc(e, 1, sizeof *n);
     if (!n)
@@ -341,8 +341,7 @@ int net_new(struct net **out, struct params *p, const struct net_definition *def
     n->params = p;
     n->dev = p->dev;
     n->shape = *s;
-    if (graph_record(&n->graph, def, p, NULL, NULL, e) < 0 || check_shape(n, e) < 0 ||
-        build(n, e) < 0) {
+    if (graph_record(&n->graph, def, p, NULL, NULL, e) < 0 || check_shape(n, e) < 0 || build(n, e) < 0) {
         net_free(n);
         return -1;
     }

@@ -23,7 +23,8 @@ static struct heads heads_of(const struct net *n)
     struct heads h = {.n = n->n_heads, .relu = from.relu, .voxels = tensor_voxels(&from.y), .x = from.y.data};
     for (int i = 0; i < n->n_heads; i++) {
         const struct layer *l = &g->layers[n->first_head + i];
-        h.head[i] = (struct head){.c = l->c_out, .weight = net_param(n, l->weight),
+        h.head[i] = (struct head){.c = l->c_out,
+                                  .weight = net_param(n, l->weight),
                                   .bias = net_param(n, l->bias),
                                   .y = net_layer_tensor(n, n->first_head + i).data};
     }

@@ -23,7 +23,7 @@
 enum {
     NET_LAYERS = 128, /* a V-Net has 30, cct's with four decoders 87 */
     NET_VALUES = 4 * NET_LAYERS,
-    NET_BEHIND = 2,   /* more cost memory and win nothing: weight gradients of a layer take as long as dx */
+    NET_BEHIND = 2, /* more cost memory and win nothing: weight gradients of a layer take as long as dx */
     NET_OUTPUTS = 8
 };
 
@@ -32,26 +32,26 @@ enum value_kind { FROM_INPUT, FROM_LAYER, FROM_ADD };
 /* What the builder's small integers stand for. */
 struct value {
     enum value_kind kind;
-    int c, level;    /* channels; times that d, h, w were halved */
-    int layer;       /* FROM_LAYER: whose output, read with norm, relu and dropout as below */
+    int c, level; /* channels; times that d, h, w were halved */
+    int layer;    /* FROM_LAYER: whose output, read with norm, relu and dropout as below */
     int norm, relu;
     float dropout;
-    int from[2];     /* FROM_ADD: two FROM_LAYER values */
+    int from[2]; /* FROM_ADD: two FROM_LAYER values */
 };
 
 enum layer_kind { LAYER_CONV, LAYER_RESIZE, LAYER_SHAKE };
 
 struct layer {
     enum layer_kind is;
-    enum conv_kind kind;          /* LAYER_CONV */
-    int by;                       /* LAYER_RESIZE: enum net_resize_by; LAYER_SHAKE: enum net_shake_by */
-    int input;                    /* value */
+    enum conv_kind kind; /* LAYER_CONV */
+    int by;              /* LAYER_RESIZE: enum net_resize_by; LAYER_SHAKE: enum net_shake_by */
+    int input;           /* value */
     int c_in, c_out;
-    int level_in, level;          /* of input and output */
-    int view;                     /* the value it is read as; -1: by nobody */
-    int output;                   /* number of the output it is, or -1 */
-    int weight, bias;             /* LAYER_CONV: params->list */
-    int norm;                     /* 1: gamma, beta, mean, var are set */
+    int level_in, level; /* of input and output */
+    int view;            /* the value it is read as; -1: by nobody */
+    int output;          /* number of the output it is, or -1 */
+    int weight, bias;    /* LAYER_CONV: params->list */
+    int norm;            /* 1: gamma, beta, mean, var are set */
     int gamma, beta, mean, var;
 };
 
@@ -60,10 +60,10 @@ struct graph {
     struct layer layers[NET_LAYERS];
     const char *outputs[NET_OUTPUTS]; /* names, those of the definition */
     int output_layer[NET_OUTPUTS];
-    int open[NET_OUTPUTS];            /* 1: it has one more channel than the layer, the first, which is 0 */
+    int open[NET_OUTPUTS]; /* 1: it has one more channel than the layer, the first, which is 0 */
     int n_values, n_layers, n_outputs;
     int max_level;
-    int frozen;                       /* so many layers, the first ones, are not trained */
+    int frozen; /* so many layers, the first ones, are not trained */
 };
 
 /* Runs a definition. params given: names are looked up there. params NULL: parameters are appended to
@@ -120,34 +120,34 @@ struct net {
     struct plan plan;
     struct layer_run run[NET_LAYERS];
     struct slot slots[NET_LAYERS + 1];
-    int n_slots, input_slot;      /* input_slot -1: none */
-    int behind;                   /* layers that weight gradients may be behind; 0: they are made at once */
-    int n_beside, n_caught;       /* weight gradients of this pass; of these, those that are waited for */
-    int beside[NET_LAYERS];       /* how many there were after a layer's turn */
-    unsigned char *arena;         /* device */
-    float *tables;                /* device: all scale, shift, p, q, r, center, drop */
-    double *moments;              /* device: mean and rstd of all layers, then the three below */
-    double *stat_mean, *stat_m2;  /* (widest layer) where conv_forward leaves moments */
-    double *sums;                 /* norm_sums_count(n, widest): what norm_backward starts from */
-    int sums_of;                  /* the layer whose sums they are, its p, q, r are made; -1: none */
+    int n_slots, input_slot;     /* input_slot -1: none */
+    int behind;                  /* layers that weight gradients may be behind; 0: they are made at once */
+    int n_beside, n_caught;      /* weight gradients of this pass; of these, those that are waited for */
+    int beside[NET_LAYERS];      /* how many there were after a layer's turn */
+    unsigned char *arena;        /* device */
+    float *tables;               /* device: all scale, shift, p, q, r, center, drop */
+    double *moments;             /* device: mean and rstd of all layers, then the three below */
+    double *stat_mean, *stat_m2; /* (widest layer) where conv_forward leaves moments */
+    double *sums;                /* norm_sums_count(n, widest): what norm_backward starts from */
+    int sums_of;                 /* the layer whose sums they are, its p, q, r are made; -1: none */
     struct conv_weight weights[NET_LAYERS];
-    struct packing packing;       /* of them */
-    int pair;                     /* a layer that may be run with the one after it, the last; -1: none */
-    int first_head, n_heads;      /* layers that are run at once (heads.h); n_heads 0: none */
+    struct packing packing;  /* of them */
+    int pair;                /* a layer that may be run with the one after it, the last; -1: none */
+    int first_head, n_heads; /* layers that are run at once (heads.h); n_heads 0: none */
 
     /* the pass at hand */
     struct tensor image;
-    int items;                    /* n of this pass */
+    int items; /* n of this pass */
     struct net_pass pass;
-    int fresh;                    /* 1: forward done, backward not yet */
+    int fresh; /* 1: forward done, backward not yet */
     unsigned char asked[NET_OUTPUTS];
-    struct net_rows rows;         /* of a gradient at few voxels; at NULL: none */
+    struct net_rows rows; /* of a gradient at few voxels; at NULL: none */
     int rows_output;
-    int tables_stand;             /* 1: tables of the running statistics are there from an earlier pass ... */
+    int tables_stand; /* 1: tables of the running statistics are there from an earlier pass ... */
     struct {
-        uint64_t version;         /* ... with these parameters */
+        uint64_t version; /* ... with these parameters */
         int64_t batches;
-        int items;                /* of it; 0: the last pass had others */
+        int items; /* of it; 0: the last pass had others */
     } tables_of;
 };
 

@@ -24,10 +24,16 @@ struct k_norm_tables norm_tables(struct net *n, int layer, const struct net_pass
     int batch = train || (pass->mode == NET_MEASURE && tensor_voxels(&y) > 1); /* one has no variance */
     if (r->drop && train)
         draw_dropout(n, layer, pass);
-    struct k_norm_tables k = {.factor = train ? r->drop : NULL, .items = n->items, .c = l->c_out,
+    struct k_norm_tables k = {.factor = train ? r->drop : NULL,
+                              .items = n->items,
+                              .c = l->c_out,
                               .momentum = train ? MOMENTUM : 1.0 / (1 + pass->measured),
-                              .elements = (double)tensor_voxels(&y), .mean = r->mean, .rstd = r->rstd,
-                              .center = r->center, .scale = r->scale, .shift = r->shift};
+                              .elements = (double)tensor_voxels(&y),
+                              .mean = r->mean,
+                              .rstd = r->rstd,
+                              .center = r->center,
+                              .scale = r->scale,
+                              .shift = r->shift};
     if (l->norm) {
         k.batch_mean = batch ? n->stat_mean : NULL;
         k.batch_m2 = batch ? n->stat_m2 : NULL;
@@ -44,8 +50,12 @@ struct k_norm_grads norm_grads(struct net *n, int layer)
     const struct layer *l = &n->graph.layers[layer];
     struct layer_run *r = &n->run[layer];
     struct tensor y = net_layer_tensor(n, layer);
-    struct k_norm_grads k = {.factor = n->pass.mode == NET_TRAIN ? r->drop : NULL, .items = n->items,
-                             .c = l->c_out, .p = r->p, .q = r->q, .r = r->r};
+    struct k_norm_grads k = {.factor = n->pass.mode == NET_TRAIN ? r->drop : NULL,
+                             .items = n->items,
+                             .c = l->c_out,
+                             .p = r->p,
+                             .q = r->q,
+                             .r = r->r};
     if (l->norm) {
         k.sums = n->sums;
         k.mean = r->mean;

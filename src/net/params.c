@@ -154,8 +154,7 @@ void params_init(struct params *p, uint64_t seed, uint64_t salt)
             int64_t n = q->count - at < CHUNK ? q->count - at : CHUNK;
             for (int64_t i = 0; i < n; i++)
                 chunk[i] = initial(q, k, torch_index(&o, at + i), seed, salt);
-            p->dev->ops->upload(p->dev, p->value + q->offset + at, chunk,
-                                (size_t)n * sizeof *chunk);
+            p->dev->ops->upload(p->dev, p->value + q->offset + at, chunk, (size_t)n * sizeof *chunk);
         }
     }
     p->batches = 0;

@@ -20,30 +20,30 @@
 enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_GAMMA, PARAM_BETA, PARAM_MEAN, PARAM_VAR };
 
 struct param {
-    char name[64];     /* as in the PyTorch state dict: "block_one.conv.0.weight" */
+    char name[64]; /* as in the PyTorch state dict: "block_one.conv.0.weight" */
     enum param_kind kind;
     int dims[5], n_dims;
     int64_t offset, count; /* in floats, from the start of value (and of grad) */
-    float bound;       /* initialised uniformly in (-bound, bound); 0: constant (gamma, var 1, else 0) */
+    float bound;           /* initialised uniformly in (-bound, bound); 0: constant (gamma, var 1, else 0) */
 };
 
 /* The weights of a network's convolutions, and which version of them is packed (conv.h). */
 struct packing {
-    struct conv_weight *list;/* in order of memory */
+    struct conv_weight *list; /* in order of memory */
     int n;
-    uint64_t version;        /* 0: none yet */
+    uint64_t version; /* 0: none yet */
 };
 
 struct params {
-    struct device *dev;      /* borrowed */
-    struct param *list;      /* trainable ones first, both parts in order of definition */
+    struct device *dev; /* borrowed */
+    struct param *list; /* trainable ones first, both parts in order of definition */
     int n, n_trainable;
     int64_t trainable_count, count; /* floats: of the first part, of all */
-    float *value;            /* (count) device memory */
-    float *grad;             /* (trainable_count) device memory; NULL for teachers and frozen copies */
-    unsigned char *touched;  /* (n_trainable) host: got a gradient since the last params_zero_grad;
+    float *value;                   /* (count) device memory */
+    float *grad;                    /* (trainable_count) device memory; NULL for teachers and frozen copies */
+    unsigned char *touched;         /* (n_trainable) host: got a gradient since the last params_zero_grad;
                               * what is in grad of the others means nothing */
-    int64_t batches;         /* training forward passes so far: PyTorch's num_batches_tracked */
+    int64_t batches;                /* training forward passes so far: PyTorch's num_batches_tracked */
     uint64_t version;        /* raised by whoever changes values, statistics included, other than by such a
                               * pass; nets then pack weights and make tables of running statistics anew */
     struct packing *packing; /* borrowed from one of the nets, or NULL: packed by params_map() */
@@ -64,7 +64,7 @@ void params_init(struct params *p, uint64_t seed, uint64_t salt);
 /* Values, buffers and batches; the two must have the same definition. */
 void params_copy(struct params *to, const struct params *from);
 int64_t params_buffer_count(const struct params *p); /* running statistics, behind the trainable part */
-void params_zero_grad(struct params *p); /* forgets them: nothing is touched */
+void params_zero_grad(struct params *p);             /* forgets them: nothing is touched */
 /* Runs a kernel (kernels.h) that changes the `count` values from number `first` on, its index 0. One or more
  * calls, then params_mapped(): a network whose weights were packed finds them packed. */
 void params_map(struct params *p, int kernel, const void *args, int64_t first, int64_t count);

@@ -26,8 +26,7 @@ static int meet(const struct plan_item *a, const struct plan_item *b)
 }
 
 /* The tightest gap among `n` placed items, sorted by offset, that live while `it` does. */
-static size_t best_offset(const struct plan *p, const int *placed, int n,
-                          const struct plan_item *it)
+static size_t best_offset(const struct plan *p, const int *placed, int n, const struct plan_item *it)
 {
     size_t end = 0, best = 0, best_gap = SIZE_MAX;
     for (int i = 0; i < n; i++) {

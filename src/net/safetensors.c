@@ -22,8 +22,7 @@
 #include "base/json_write.h"
 #include "net/safetensors_int.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "tensors are stored as they lie in memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are stored as they lie in memory");
 
 static const struct {
     const char *name;
@@ -67,15 +66,13 @@ int st_tensor_bytes(size_t *out, const struct st_tensor *t, struct error *e)
     size_t bytes = dtypes[t->dtype].bytes;
     for (int i = 0; i < t->n_dims; i++) {
         if (t->dims[i] < 0)
-            return fail(e, ERR_DATA, "S05",
-                        "tensor %.60s: dimension %" PRId64 ", expected 0 or more", t->name,
-                        t->dims[i]);
+            return fail(e, ERR_DATA, "S05", "tensor %.60s: dimension %" PRId64 ", expected 0 or more",
+                        t->name, t->dims[i]);
         if (size_mul(&bytes, bytes, (size_t)t->dims[i]) < 0)
             return fail(e, ERR_DATA, "S05", "tensor %.60s: its size overflows 64 bits", t->name);
     }
     if (bytes == 0)
-        return fail(e, ERR_DATA, "S07", "tensor %.60s has no elements, expected at least one",
-                    t->name);
+        return fail(e, ERR_DATA, "S07", "tensor %.60s has no elements, expected at least one", t->name);
     *out = bytes;
     return 0;
 }
@@ -90,14 +87,12 @@ static void *grown(void *list, int n, size_t each, struct error *e)
     return mem_resize(e, list, n ? 2 * (size_t)n : 1, each);
 }
 
-int st_add(struct st_file *f, const char *name, enum st_dtype dtype, const int64_t *dims,
-           int n_dims, const void *data, struct error *e)
+int st_add(struct st_file *f, const char *name, enum st_dtype dtype, const int64_t *dims, int n_dims,
+           const void *data, struct error *e)
 {
-    struct st_tensor t = {
-        .name = (char *)(uintptr_t)name, .dtype = dtype, .n_dims = n_dims, .data = data};
+    struct st_tensor t = {.name = (char *)(uintptr_t)name, .dtype = dtype, .n_dims = n_dims, .data = data};
     if (n_dims < 0 || n_dims > ST_DIMS_MAX)
-        return fail(e, ERR_DATA, "S05", "tensor %.60s: %d dimensions, limit %d", name, n_dims,
-                    ST_DIMS_MAX);
+        return fail(e, ERR_DATA, "S05", "tensor %.60s: %d dimensions, limit %d", name, n_dims, ST_DIMS_MAX);
     for (int i = 0; i < n_dims; i++)
         t.dims[i] = dims[i];
     if (st_check_name(name, e) < 0 || st_tensor_bytes(&t.bytes, &t, e) < 0)

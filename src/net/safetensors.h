@@ -20,11 +20,11 @@ enum { ST_FORMAT = 1 }; /* newest "falx.format" that is understood; later ones a
 const char *st_dtype_name(enum st_dtype t); /* "F32" */
 
 struct st_tensor {
-    char *name;          /* printable ASCII */
+    char *name; /* printable ASCII */
     enum st_dtype dtype;
     int64_t dims[8];
-    int n_dims;          /* 0: a scalar */
-    const void *data;    /* little-endian, dense, row-major; in files of others perhaps not aligned */
+    int n_dims;       /* 0: a scalar */
+    const void *data; /* little-endian, dense, row-major; in files of others perhaps not aligned */
     size_t bytes;
 };
 
@@ -35,9 +35,9 @@ struct st_pair {
 struct st_file {
     struct st_tensor *tensors; /* in the order of the data */
     int n_tensors;
-    struct st_pair *metadata;  /* sorted by key */
+    struct st_pair *metadata; /* sorted by key */
     int n_metadata;
-    void *owned;               /* memory behind names and data after reading; NULL when being built */
+    void *owned; /* memory behind names and data after reading; NULL when being built */
 };
 
 /* Building, from a zeroed one: names, keys, values and data are borrowed until st_write. Wide elements go
@@ -62,7 +62,7 @@ int st_read(struct st_file *out, const char *path, const struct st_limits *l, st
 /* The same from memory, what the fuzzer calls. */
 int st_parse(struct st_file *out, const void *bytes, size_t n, const struct st_limits *l, struct error *e);
 
-const struct st_tensor *st_find(const struct st_file *f, const char *name);     /* NULL: none */
-const char *st_metadata(const struct st_file *f, const char *key);              /* NULL: none */
+const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: none */
+const char *st_metadata(const struct st_file *f, const char *key);          /* NULL: none */
 
 #endif

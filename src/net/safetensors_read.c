@@ -39,9 +39,8 @@ static int input_take(struct input *in, void *out, size_t n, struct error *e)
         return fail_errno(e, errno, "cannot read");
     in->at += (uint64_t)got;
     if ((size_t)got < n)
-        return fail(e, ERR_DATA, "Z10",
-                    "file shrank while being read: %" PRIu64 " of %" PRIu64 " bytes", in->at,
-                    in->bytes);
+        return fail(e, ERR_DATA, "Z10", "file shrank while being read: %" PRIu64 " of %" PRIu64 " bytes",
+                    in->at, in->bytes);
     return 0;
 }
 
@@ -49,11 +48,10 @@ static int input_take(struct input *in, void *out, size_t n, struct error *e)
 
 static int refuse_pickle(struct error *e)
 {
-    return fail(
-        e, ERR_DATA, "S11",
-        "a pickle file: loading one can run any code, so it is not read; convert it in PyTorch "
-        "with "
-        "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')");
+    return fail(e, ERR_DATA, "S11",
+                "a pickle file: loading one can run any code, so it is not read; convert it in PyTorch "
+                "with "
+                "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')");
 }
 
 static int has_pickle_name(const char *path)
@@ -67,8 +65,7 @@ static int has_pickle_name(const char *path)
  * unsound ones only. */
 static int has_pickle_magic(const char head[8])
 {
-    return memcmp(head, "PK\x03\x04", 4) == 0 ||
-           (head[0] == '\x80' && head[1] >= 2 && head[1] <= 5);
+    return memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == '\x80' && head[1] >= 2 && head[1] <= 5);
 }
 
 /* ---- the header as text ---------------------------------------------------------------------- */
@@ -95,12 +92,11 @@ static int check_marks(const char *text, size_t n, struct error *e)
     }
     if (objects > ST_TENSORS_MAX + 2 || marks > ST_MARKS_MAX) /* + the file and its metadata */
         return fail(e, ERR_DATA, "S02",
-                    "header of %" PRId64 " objects and %" PRId64 " marks, limits %d and %d",
-                    objects, marks, ST_TENSORS_MAX + 2, ST_MARKS_MAX);
+                    "header of %" PRId64 " objects and %" PRId64 " marks, limits %d and %d", objects, marks,
+                    ST_TENSORS_MAX + 2, ST_MARKS_MAX);
     if (strings > ST_METADATA_MAX + ST_STRINGS_MAX * objects)
-        return fail(e, ERR_DATA, "S04",
-                    ST_METADATA_KEY " and names of %" PRId64 " bytes, limit %" PRId64, strings,
-                    ST_METADATA_MAX + ST_STRINGS_MAX * objects);
+        return fail(e, ERR_DATA, "S04", ST_METADATA_KEY " and names of %" PRId64 " bytes, limit %" PRId64,
+                    strings, ST_METADATA_MAX + ST_STRINGS_MAX * objects);
     return 0;
 }
 
@@ -145,24 +141,21 @@ struct entry { /* a tensor before the data are there */
 static int read_shape(struct st_tensor *t, const struct js *shape, struct error *e)
 {
     if (!js_is_array(shape) || js_count(shape) > ST_DIMS_MAX)
-        return fail(e, ERR_DATA, "S05", "tensor %.60s: shape is not a list of at most %d integers",
-                    t->name, ST_DIMS_MAX);
+        return fail(e, ERR_DATA, "S05", "tensor %.60s: shape is not a list of at most %d integers", t->name,
+                    ST_DIMS_MAX);
     t->n_dims = js_count(shape);
     for (int i = 0; i < t->n_dims; i++)
         if (js_int(&t->dims[i], js_at(shape, i)) < 0)
-            return fail(e, ERR_DATA, "S05", "tensor %.60s: dimension %d is not an integer", t->name,
-                        i);
+            return fail(e, ERR_DATA, "S05", "tensor %.60s: dimension %d is not an integer", t->name, i);
     return st_tensor_bytes(&t->bytes, t, e);
 }
 
-static int read_offsets(struct entry *n, const struct js *offsets, uint64_t data_bytes,
-                        struct error *e)
+static int read_offsets(struct entry *n, const struct js *offsets, uint64_t data_bytes, struct error *e)
 {
     int64_t begin, end;
     if (js_count(offsets) != 2 || js_int(&begin, js_at(offsets, 0)) < 0 ||
         js_int(&end, js_at(offsets, 1)) < 0)
-        return fail(e, ERR_DATA, "S05", "tensor %.60s: data_offsets are not two integers",
-                    n->t.name);
+        return fail(e, ERR_DATA, "S05", "tensor %.60s: data_offsets are not two integers", n->t.name);
     if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
         return fail(e, ERR_DATA, "S06",
                     "tensor %.60s: data_offsets %" PRId64 " to %" PRId64 ", expected a"
@@ -170,8 +163,8 @@ static int read_offsets(struct entry *n, const struct js *offsets, uint64_t data
                     n->t.name, begin, end, data_bytes);
     if ((uint64_t)(end - begin) != n->t.bytes)
         return fail(e, ERR_DATA, "S06",
-                    "tensor %.60s: data_offsets span %" PRId64 " bytes, its shape needs %zu",
-                    n->t.name, end - begin, n->t.bytes);
+                    "tensor %.60s: data_offsets span %" PRId64 " bytes, its shape needs %zu", n->t.name,
+                    end - begin, n->t.bytes);
     n->begin = (uint64_t)begin;
     return 0;
 }
@@ -184,8 +177,7 @@ static int read_tensor(struct entry *n, const char *name, const struct js *v, ui
         return -1;
     const char *dtype = js_text(js_get(v, "dtype"));
     if (js_count(v) != 3 || !dtype || !js_get(v, "shape") || !js_get(v, "data_offsets"))
-        return fail(e, ERR_DATA, "S02", "tensor %.60s: expected dtype, shape and data_offsets",
-                    name);
+        return fail(e, ERR_DATA, "S02", "tensor %.60s: expected dtype, shape and data_offsets", name);
     if (st_dtype_find(&n->t.dtype, dtype) < 0)
         return fail(e, ERR_DATA, "S08", "tensor %.60s: type %.20s is not supported", name, dtype);
     if (read_shape(&n->t, js_get(v, "shape"), e) < 0)
@@ -212,15 +204,12 @@ static int read_metadata(struct st_file *out, const struct js *object, struct er
     for (void *place = NULL; js_next(&place, &key, &value, object);) {
         const char *text = js_text(value);
         if (!text)
-            return fail(e, ERR_DATA, "S04",
-                        ST_METADATA_KEY ": the value of \"%.60s\" is not a string", key);
+            return fail(e, ERR_DATA, "S04", ST_METADATA_KEY ": the value of \"%.60s\" is not a string", key);
         bytes += strlen(key) + strlen(text);
-        out->metadata[out->n_metadata++] =
-            (struct st_pair){(char *)(uintptr_t)key, (char *)(uintptr_t)text};
+        out->metadata[out->n_metadata++] = (struct st_pair){(char *)(uintptr_t)key, (char *)(uintptr_t)text};
     }
     if (bytes > ST_METADATA_MAX)
-        return fail(e, ERR_DATA, "S04", ST_METADATA_KEY " of %zu bytes, limit %d", bytes,
-                    ST_METADATA_MAX);
+        return fail(e, ERR_DATA, "S04", ST_METADATA_KEY " of %zu bytes, limit %d", bytes, ST_METADATA_MAX);
     qsort(out->metadata, (size_t)out->n_metadata, sizeof *out->metadata, by_key);
     return 0;
 }
@@ -251,8 +240,7 @@ static int check_tiling(struct entry *list, int n, uint64_t data_bytes, struct e
     return 0;
 }
 
-static int read_entries(struct st_file *out, const struct js *root, uint64_t data_bytes,
-                        struct error *e)
+static int read_entries(struct st_file *out, const struct js *root, uint64_t data_bytes, struct error *e)
 {
     const char *key;
     const struct js *value;
@@ -262,9 +250,8 @@ static int read_entries(struct st_file *out, const struct js *root, uint64_t dat
         return -1;
     int n = 0;
     for (void *place = NULL; js_next(&place, &key, &value, root);) {
-        int bad = strcmp(key, ST_METADATA_KEY) == 0
-                      ? read_metadata(out, value, e)
-                      : read_tensor(&list[n++], key, value, data_bytes, e);
+        int bad = strcmp(key, ST_METADATA_KEY) == 0 ? read_metadata(out, value, e)
+                                                    : read_tensor(&list[n++], key, value, data_bytes, e);
         if (bad < 0)
             goto out;
     }
@@ -322,15 +309,13 @@ static int is_digits(const char *text)
 }
 
 /* Checks the checksum and takes it out of the metadata. */
-static int check_checksum(struct st_file *f, char *header, size_t bytes, int required,
-                          struct error *e)
+static int check_checksum(struct st_file *f, char *header, size_t bytes, int required, struct error *e)
 {
     const char *digits = st_metadata(f, ST_CHECKSUM_KEY);
     if (!digits) {
         for (int i = 0; i < f->n_metadata; i++)
             required |= text_starts_with(f->metadata[i].key, ST_OWN_PREFIX);
-        return required ? fail(e, ERR_BUSY, "K02", "damaged: its metadata lack " ST_CHECKSUM_KEY)
-                        : 0;
+        return required ? fail(e, ERR_BUSY, "K02", "damaged: its metadata lack " ST_CHECKSUM_KEY) : 0;
     }
     char *at = is_digits(digits) ? st_checksum_digits(header, bytes, digits) : NULL;
     if (!at)
@@ -338,14 +323,13 @@ static int check_checksum(struct st_file *f, char *header, size_t bytes, int req
     memcpy(at, ST_CHECKSUM_BLANK, 16);
     uint64_t sum = st_checksum(header, bytes, f), stored = strtoull(digits, NULL, 16);
     if (sum != stored)
-        return fail(e, ERR_BUSY, "K02",
-                    "damaged: checksum %016" PRIx64 ", its bytes give %016" PRIx64, stored, sum);
+        return fail(e, ERR_BUSY, "K02", "damaged: checksum %016" PRIx64 ", its bytes give %016" PRIx64,
+                    stored, sum);
     int i = 0;
     while (f->metadata[i].value != digits)
         i++;
     f->n_metadata--;
-    memmove(f->metadata + i, f->metadata + i + 1,
-            (size_t)(f->n_metadata - i) * sizeof *f->metadata);
+    memmove(f->metadata + i, f->metadata + i + 1, (size_t)(f->n_metadata - i) * sizeof *f->metadata);
     return 0;
 }
 
@@ -356,8 +340,7 @@ static int check_format(const struct st_file *f, struct error *e)
     if (!text)
         return 0;
     if (parse_int(&format, text) < 0 || format < 1)
-        return fail(e, ERR_BUSY, "K04", "falx.format is \"%.20s\", expected 1 to %d", text,
-                    ST_FORMAT);
+        return fail(e, ERR_BUSY, "K04", "falx.format is \"%.20s\", expected 1 to %d", text, ST_FORMAT);
     if (format > ST_FORMAT)
         return fail(e, ERR_BUSY, "K04",
                     "format %" PRId64 ", written by a newer falx; this one reads up to %d", format,
@@ -374,8 +357,8 @@ static int read_header(char **out, size_t *bytes, struct input *in, const struct
     uint64_t n, limit = l && l->bytes ? l->bytes : FILE_MAX;
     char head[8];
     if (in->bytes < 8 || in->bytes > limit)
-        return fail(e, ERR_DATA, "S01", "file of %" PRIu64 " bytes, expected 8 to %" PRIu64,
-                    in->bytes, limit);
+        return fail(e, ERR_DATA, "S01", "file of %" PRIu64 " bytes, expected 8 to %" PRIu64, in->bytes,
+                    limit);
     if (input_take(in, head, 8, e) < 0)
         return -1;
     memcpy(&n, head, 8);
@@ -383,8 +366,7 @@ static int read_header(char **out, size_t *bytes, struct input *in, const struct
     if (n == 0 || n > most)
         return has_pickle_magic(head)
                    ? refuse_pickle(e)
-                   : fail(e, ERR_DATA, "S01", "header of %" PRIu64 " bytes, expected 1 to %" PRIu64,
-                          n, most);
+                   : fail(e, ERR_DATA, "S01", "header of %" PRIu64 " bytes, expected 1 to %" PRIu64, n, most);
     *bytes = 8 + (size_t)n;
     *out = mem_alloc(e, *bytes, 1);
     if (!*out)
@@ -393,8 +375,7 @@ static int read_header(char **out, size_t *bytes, struct input *in, const struct
     return input_take(in, *out + 8, (size_t)n, e);
 }
 
-static int read_input(struct st_file *out, struct input *in, const struct st_limits *l,
-                      struct error *e)
+static int read_input(struct st_file *out, struct input *in, const struct st_limits *l, struct error *e)
 {
     size_t bytes = 0;
     char *header = NULL;
@@ -403,8 +384,7 @@ static int read_input(struct st_file *out, struct input *in, const struct st_lim
     memset(out, 0, sizeof *out);
     if (read_header(&header, &bytes, in, l, e) < 0 || parse_json(&root, header, bytes, e) < 0 ||
         read_entries(out, root, in->bytes - in->at, e) < 0 || fill_block(out, in, e) < 0 ||
-        check_checksum(out, header, bytes, l && l->require_checksum, e) < 0 ||
-        check_format(out, e) < 0)
+        check_checksum(out, header, bytes, l && l->require_checksum, e) < 0 || check_format(out, e) < 0)
         goto out;
     result = 0;
 out:
@@ -415,8 +395,7 @@ out:
     return result;
 }
 
-int st_parse(struct st_file *out, const void *bytes, size_t n, const struct st_limits *l,
-             struct error *e)
+int st_parse(struct st_file *out, const void *bytes, size_t n, const struct st_limits *l, struct error *e)
 {
     struct input in = {.fd = -1, .memory = bytes, .bytes = n};
     return read_input(out, &in, l, e);

@@ -181,9 +181,10 @@ static int judge(const char *what, const struct selftest_error *found, const str
 {
     if (found->mean_square <= most->mean_square && found->furthest <= most->furthest)
         return 0;
-    fail(e, ERR_DEVICE, "G08", "%s of a test differ from plain float32 code by %.1e (mean square) and %.1e "
-         "(furthest), expected at most %.0e and %.0e: its results are not to be trusted", what,
-         found->mean_square, found->furthest, most->mean_square, most->furthest);
+    fail(e, ERR_DEVICE, "G08",
+         "%s of a test differ from plain float32 code by %.1e (mean square) and %.1e "
+         "(furthest), expected at most %.0e and %.0e: its results are not to be trusted",
+         what, found->mean_square, found->furthest, most->mean_square, most->furthest);
     return fail_in(e, dev->describe);
 }
 
@@ -191,12 +192,11 @@ int selftest_run(struct selftest *out, struct device *dev, struct error *e)
 {
     /* Healthy ones, an EPYC and an H200, show 2e-13 and 6e-7 (mean square) in float32, 2e-7 and 4e-5 in tf32,
      * 1e-5 and 4e-4 in bf16. */
-    static const struct selftest most[] = {
-        [PRECISION_F32] = {{1e-11, 1e-4}, {1e-5, 0.1}},
-        [PRECISION_TF32] = {{1e-5, 0.02}, {1e-3, 0.2}},
-        [PRECISION_BF16] = {{1e-4, 0.2}, {1e-2, 1}}};
-    struct device_options plain = {.name = "cpu", .precision = PRECISION_F32, .level = "base",
-                                   .threads = pool_threads(dev->pool)};
+    static const struct selftest most[] = {[PRECISION_F32] = {{1e-11, 1e-4}, {1e-5, 0.1}},
+                                           [PRECISION_TF32] = {{1e-5, 0.02}, {1e-3, 0.2}},
+                                           [PRECISION_BF16] = {{1e-4, 0.2}, {1e-2, 1}}};
+    struct device_options plain = {
+        .name = "cpu", .precision = PRECISION_F32, .level = "base", .threads = pool_threads(dev->pool)};
     struct device *reference;
     struct numbers want = {0}, got = {0};
     if (device_open(&reference, &plain, e) < 0)

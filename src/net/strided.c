@@ -11,13 +11,13 @@ enum { SLAB_FLOATS = 64 << 20 }; /* of rows at once: 256 MiB */
 
 /* One convolution, as one or the other; or the linear layer, as neither. */
 struct stride {
-    int weight, bias;              /* params->list */
+    int weight, bias; /* params->list */
     struct halving *halving;
     struct unfolding *unfolding;
 };
 
 struct strided {
-    struct device *dev;            /* borrowed, as params */
+    struct device *dev; /* borrowed, as params */
     struct params *params;
     const struct strided_spec *spec;
     int n, layers;
@@ -26,22 +26,32 @@ struct strided {
     float *factor[STRIDED_LAYERS]; /* (n, c) dropout of y; NULL: none */
     float *work;                   /* of whichever layer runs */
     struct tensor mean, dmean, out, dout;
-    struct conv *product;          /* the linear layer's */
-    uint64_t version;              /* of the params that are packed */
+    struct conv *product; /* the linear layer's */
+    uint64_t version;     /* of the params that are packed */
 
     /* the pass at hand; before the first, the shapes of both */
     struct tensor map, image;
     int items, train;
 };
 
-const struct strided_spec critic_spec = {
-    .name = {"conv0", "conv2", "conv3", "conv4"}, .second = "conv1", .linear = "classifier",
-    .width = {4, 8, 16, 32}, .kernel = {4, 4, 4}, .stride = {2, 2, 2}, .pad = {1, 1, 1},
-    .slope = 0.2f, .dropout = {0.5f, 0.5f, 0.5f}, .out = 2};
+const struct strided_spec critic_spec = {.name = {"conv0", "conv2", "conv3", "conv4"},
+                                         .second = "conv1",
+                                         .linear = "classifier",
+                                         .width = {4, 8, 16, 32},
+                                         .kernel = {4, 4, 4},
+                                         .stride = {2, 2, 2},
+                                         .pad = {1, 1, 1},
+                                         .slope = 0.2f,
+                                         .dropout = {0.5f, 0.5f, 0.5f},
+                                         .out = 2};
 
-const struct strided_spec projector_spec = {
-    .name = {"projector.conv1", "projector.conv2", "projector.conv3"}, .linear = "projector.linear",
-    .width = {1, 2, 4, 8}, .kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}, .columns = 1};
+const struct strided_spec projector_spec = {.name = {"projector.conv1", "projector.conv2", "projector.conv3"},
+                                            .linear = "projector.linear",
+                                            .width = {1, 2, 4, 8},
+                                            .kernel = {3, 3, 1},
+                                            .stride = {2, 2, 1},
+                                            .pad = {1, 1, 0},
+                                            .columns = 1};
 
 static int layer_count(const struct strided_spec *s)
 {
@@ -103,8 +113,8 @@ static int find_weights(struct strided *s, struct stride *t, const char *name, s
 
 static void make_tensor(struct strided *s, struct tensor *x, const int extent[3], int c)
 {
-    *x = (struct tensor){.type = VALUE_F32, .n = s->n, .d = extent[0], .h = extent[1], .w = extent[2],
-                         .c = c};
+    *x =
+        (struct tensor){.type = VALUE_F32, .n = s->n, .d = extent[0], .h = extent[1], .w = extent[2], .c = c};
     x->data = s->dev->ops->alloc(s->dev, (size_t)tensor_count(x) * sizeof(float));
 }
 
@@ -141,8 +151,16 @@ static void make_end(struct strided *s, int filters)
     int training = s->params->grad != NULL, out = out_of(s->spec, filters);
     const struct tensor *last = &s->y[s->layers - 1];
     const int row[3] = {1, 1, s->spec->columns ? last->w : 1};
-    struct conv_shape linear = {.kind = CONV_1, .n = s->n, .d = 1, .h = 1, .w = row[2], .c_in = last->c,
-                                .c_out = out, .in = VALUE_F32, .out = VALUE_F32, .training = training,
+    struct conv_shape linear = {.kind = CONV_1,
+                                .n = s->n,
+                                .d = 1,
+                                .h = 1,
+                                .w = row[2],
+                                .c_in = last->c,
+                                .c_out = out,
+                                .in = VALUE_F32,
+                                .out = VALUE_F32,
+                                .training = training,
                                 .input_grad = training};
     s->product = s->dev->ops->conv_new(s->dev, &linear);
     make_tensor(s, &s->mean, row, last->c);
@@ -157,8 +175,9 @@ static int64_t work_floats(const struct strided *s)
     int64_t most = 0;
     for (int i = 0; i <= STRIDED_LAYERS; i++) {
         const struct stride *t = &s->stride[i];
-        int64_t own = t->halving ? halving_floats(t->halving)
-                                 : t->unfolding ? unfolding_floats(t->unfolding) : 0;
+        int64_t own = t->halving     ? halving_floats(t->halving)
+                      : t->unfolding ? unfolding_floats(t->unfolding)
+                                     : 0;
         most = own > most ? own : most;
     }
     return most;
@@ -173,9 +192,8 @@ static int build(struct strided *s, const struct net_shape *shape, int map, int 
         if (make_stride(s, i, i ? &s->y[i - 1] : &s->map, width_of(s->spec, i, filters), e) < 0 ||
             find_weights(s, &s->stride[i], s->spec->name[i], e) < 0)
             return -1;
-    if (s->spec->second &&
-        (make_stride(s, STRIDED_LAYERS, &s->image, width_of(s->spec, 0, filters), e) < 0 ||
-         find_weights(s, &s->stride[STRIDED_LAYERS], s->spec->second, e) < 0))
+    if (s->spec->second && (make_stride(s, STRIDED_LAYERS, &s->image, width_of(s->spec, 0, filters), e) < 0 ||
+                            find_weights(s, &s->stride[STRIDED_LAYERS], s->spec->second, e) < 0))
         return -1;
     make_end(s, filters);
     s->work = s->dev->ops->alloc(s->dev, (size_t)work_floats(s) * sizeof(float));

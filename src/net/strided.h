@@ -22,12 +22,12 @@ struct strided_spec {
     const char *name[STRIDED_LAYERS]; /* of the convolutions' parameters; NULL ends them */
     const char *second;               /* of the image's; NULL: there is no image */
     const char *linear;
-    int width[STRIDED_LAYERS];        /* channels, times the definition's filters */
+    int width[STRIDED_LAYERS]; /* channels, times the definition's filters */
     int kernel[3], stride[3], pad[3];
     float slope, dropout[STRIDED_LAYERS];
-    int columns;                      /* 1: a mean for each place along the last axis, not one for the item */
-    int out;                          /* numbers of the linear layer; 0: the last width, times filters */
-    int slab;                         /* most floats of rows, or of halving.h, at once; 0: 256 MiB of them */
+    int columns; /* 1: a mean for each place along the last axis, not one for the item */
+    int out;     /* numbers of the linear layer; 0: the last width, times filters */
+    int slab;    /* most floats of rows, or of halving.h, at once; 0: 256 MiB of them */
 };
 
 /* The discriminator of adversarial methods: 4x4x4 kernels of stride 2, leaky ReLU 0.2, dropout 0.5, two

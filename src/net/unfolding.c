@@ -12,8 +12,8 @@
 struct unfolding {
     struct device *dev;
     struct unfolding_shape s;
-    int planes;                /* of a slab */
-    int64_t positions, width;  /* of a slab: rows, and numbers of each */
+    int planes;               /* of a slab */
+    int64_t positions, width; /* of a slab: rows, and numbers of each */
     struct conv *conv;
 };
 
@@ -47,9 +47,17 @@ int unfolding_new(struct unfolding **out, struct device *dev, const struct unfol
         return -1;
     *u = (struct unfolding){.dev = dev, .s = *s};
     choose_slab(u);
-    struct conv_shape of = {.kind = CONV_1, .n = 1, .d = 1, .h = 1, .w = (int)u->positions,
-                            .c_in = (int)u->width, .c_out = s->c_out, .in = VALUE_F32, .out = VALUE_F32,
-                            .training = s->training, .input_grad = s->training};
+    struct conv_shape of = {.kind = CONV_1,
+                            .n = 1,
+                            .d = 1,
+                            .h = 1,
+                            .w = (int)u->positions,
+                            .c_in = (int)u->width,
+                            .c_out = s->c_out,
+                            .in = VALUE_F32,
+                            .out = VALUE_F32,
+                            .training = s->training,
+                            .input_grad = s->training};
     u->conv = dev->ops->conv_new(dev, &of);
     if (device_check(dev, e) == 0)
         return 0;

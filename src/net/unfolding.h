@@ -10,14 +10,14 @@
 struct unfolding_shape {
     struct k_window at;
     int c_out;
-    int most;         /* floats of a slab's rows, if a plane is not more */
-    int training;     /* 1: backward will be called */
+    int most;     /* floats of a slab's rows, if a plane is not more */
+    int training; /* 1: backward will be called */
 };
 
 struct unfolding;
 int unfolding_new(struct unfolding **out, struct device *dev, const struct unfolding_shape *s,
                   struct error *e);
-void unfolding_free(struct unfolding *u); /* NULL is fine */
+void unfolding_free(struct unfolding *u);            /* NULL is fine */
 int64_t unfolding_floats(const struct unfolding *u); /* of `work` */
 
 /* weight (kernel, c_in, c_out) as of the params; anew whenever it has changed. */

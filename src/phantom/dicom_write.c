@@ -73,15 +73,13 @@ static void put_int(struct head *h, uint32_t tag, int64_t value)
 static void put_uid(struct head *h, uint32_t tag, uint64_t key, int64_t number)
 {
     char text[64];
-    snprintf(text, sizeof text, "2.25.%llu%05lld", (unsigned long long)(key >> 1),
-             (long long)number);
+    snprintf(text, sizeof text, "2.25.%llu%05lld", (unsigned long long)(key >> 1), (long long)number);
     put_text(h, tag, "UI", text);
 }
 
 enum { UID_STUDY = 90001, UID_SERIES = 90002, UID_FRAME = 90003 }; /* slices are 1..1024 */
 
-static const char CT_STORAGE[] = "1.2.840.10008.5.1.4.1.1.2",
-                  EXPLICIT_LITTLE[] = "1.2.840.10008.1.2.1";
+static const char CT_STORAGE[] = "1.2.840.10008.5.1.4.1.1.2", EXPLICIT_LITTLE[] = "1.2.840.10008.1.2.1";
 
 static void put_meta(struct head *h, uint64_t key, int64_t slice)
 {
@@ -184,8 +182,8 @@ static int write_slice(const struct volume *v, const char *path, const char *pat
     return rc;
 }
 
-int dicom_write_series(const struct volume *v, const char *folder, const char *patient,
-                       uint64_t key, struct error *e)
+int dicom_write_series(const struct volume *v, const char *folder, const char *patient, uint64_t key,
+                       struct error *e)
 {
     for (int64_t slice = 1; slice <= v->dims[2]; slice++) {
         char *path = mem_format(e, "%s/1-%03lld.dcm", folder, (long long)slice);

@@ -18,9 +18,17 @@
 #include "phantom/phantom_set.h"
 
 enum {
-    AT_ROOT = 96, AT_TREE = 136, AT_HEAP = 680, AT_SYMBOLS = 800, AT_HEADERS = 1128, AT_DATA = 2048,
-    HEADER_BYTES = 144, NAME_BYTES = 16, MAX_ITEMS = 4,
-    LEAF_K = 4, INTERNAL_K = 16 /* the library's defaults: half the room of symbol and tree nodes */
+    AT_ROOT = 96,
+    AT_TREE = 136,
+    AT_HEAP = 680,
+    AT_SYMBOLS = 800,
+    AT_HEADERS = 1128,
+    AT_DATA = 2048,
+    HEADER_BYTES = 144,
+    NAME_BYTES = 16,
+    MAX_ITEMS = 4,
+    LEAF_K = 4,
+    INTERNAL_K = 16 /* the library's defaults: half the room of symbol and tree nodes */
 };
 static const uint64_t UNDEFINED = ~(uint64_t)0; /* "no address" */
 
@@ -45,9 +53,9 @@ static void put_superblock(struct page *p, uint64_t file_bytes)
 {
     p->at = 0;
     put(p, 0x0a1a0a0d46444889u, 8); /* "\x89HDF\r\n\x1a\n" */
-    put(p, 0, 5); /* versions of superblock, free space, root entry, -, messages */
-    put(p, 8, 1); /* bytes of an address */
-    put(p, 8, 1); /* bytes of a length */
+    put(p, 0, 5);                   /* versions of superblock, free space, root entry, -, messages */
+    put(p, 8, 1);                   /* bytes of an address */
+    put(p, 8, 1);                   /* bytes of a length */
     put(p, 0, 1);
     put(p, LEAF_K, 2);
     put(p, INTERNAL_K, 2);
@@ -134,8 +142,7 @@ static void put_datatype(struct page *p, enum dtype t)
     p->at = start + 8 + 24;
 }
 
-static void put_dataset(struct page *p, int i, const struct hdf5_item *item, uint64_t address,
-                        uint64_t bytes)
+static void put_dataset(struct page *p, int i, const struct hdf5_item *item, uint64_t address, uint64_t bytes)
 {
     p->at = (size_t)(AT_HEADERS + HEADER_BYTES * i);
     put_header_start(p, 4, 40 + 32 + 16 + 32); /* the four messages with their heads */

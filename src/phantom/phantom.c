@@ -27,16 +27,15 @@ struct render {
     const struct body *body;
     uint64_t step; /* case number, as the random numbers want it */
     int64_t dims[3];
-    float affine[3][4];      /* voxel -> mm from the middle of the body */
-    float blur_mm, block_mm; /* least border width; reach of half a block */
-    float noise;             /* standard deviation */
+    float affine[3][4];                                      /* voxel -> mm from the middle of the body */
+    float blur_mm, block_mm;                                 /* least border width; reach of half a block */
+    float noise;                                             /* standard deviation */
     struct body_wave bias[PHANTOM_MAX_CHANNELS][BIAS_WAVES]; /* push[0] is the height */
     int16_t *image;
     uint8_t *label;
 };
 
-static int check_range(const char *option, int64_t seen, int64_t lowest, int64_t highest,
-                       struct error *e)
+static int check_range(const char *option, int64_t seen, int64_t lowest, int64_t highest, struct error *e)
 {
     if (seen >= lowest && seen <= highest)
         return 0;
@@ -49,8 +48,8 @@ static int check_only(const char *option, int seen, int allowed, enum layout l, 
 {
     if (seen == allowed)
         return 0;
-    return fail(e, ERR_CONFIG, "C02", "%s %d, allowed with --layout %s: %d", option, seen,
-                layout_name(l), allowed);
+    return fail(e, ERR_CONFIG, "C02", "%s %d, allowed with --layout %s: %d", option, seen, layout_name(l),
+                allowed);
 }
 
 /* Layouts of one channel a case, its axes always L, P, S: a folder a case. */
@@ -76,8 +75,8 @@ int phantom_check(const struct phantom_options *o, struct error *e)
         return -1;
     if (o->layout == LAYOUT_PANCREAS && o->cases + o->test > PHANTOM_PANCREAS_CASES)
         return fail(e, ERR_CONFIG, "C02",
-                    "--cases %d and --test %d, allowed with --layout pancreas: together 1..%d",
-                    o->cases, o->test, PHANTOM_PANCREAS_CASES);
+                    "--cases %d and --test %d, allowed with --layout pancreas: together 1..%d", o->cases,
+                    o->test, PHANTOM_PANCREAS_CASES);
     return 0;
 }
 
@@ -133,8 +132,8 @@ int64_t phantom_slices(const struct phantom_options *o, int index)
 }
 
 /* Size, and the spacing with which the body fills the field of view; square pixels. */
-static void draw_field(int64_t n[3], double spacing[3], const struct phantom_options *o,
-                       const struct body *b, struct rng *r)
+static void draw_field(int64_t n[3], double spacing[3], const struct phantom_options *o, const struct body *b,
+                       struct rng *r)
 {
     float half[2];
     draw_size(n, o, r);
@@ -143,8 +142,8 @@ static void draw_field(int64_t n[3], double spacing[3], const struct phantom_opt
     double wide = 2 * margin * (double)half[0] / (double)n[0];
     double high = 2 * margin * (double)half[1] / (double)n[1];
     spacing[0] = spacing[1] = to_micrometre(wide > high ? wide : high);
-    spacing[2] = to_micrometre(SLAB_MM * (double)b->scale[2] * (double)rng_between(r, 0.95f, 1.1f) /
-                               (double)n[2]);
+    spacing[2] =
+        to_micrometre(SLAB_MM * (double)b->scale[2] * (double)rng_between(r, 0.95f, 1.1f) / (double)n[2]);
 }
 
 static void draw_grid(struct render *v, struct geometry *g, const struct phantom_options *o)
@@ -157,8 +156,7 @@ static void draw_grid(struct render *v, struct geometry *g, const struct phantom
     draw_placement(&at, &r, !is_single(o->layout));
     for (int a = 0; a < 3; a++) {
         /* Where the middle of the body lies on the scanner's axes, to a tenth of a millimetre. */
-        double middle =
-            0.1 * (double)(int)rng_between(&r, a == 2 ? -2000 : -150, a == 2 ? 2000 : 150);
+        double middle = 0.1 * (double)(int)rng_between(&r, a == 2 ? -2000 : -150, a == 2 ? 2000 : 150);
         affine[a][3] = middle;
         for (int c = 0; c < 3; c++) {
             int axis = at.axis[c];
@@ -231,9 +229,7 @@ static int16_t finish_value(const struct render *v, float value, int channel, co
 {
     if (v->body->is_ct) {
         value += v->noise * noise_ct(v, index);
-        value = value < -1024  ? -1024
-                : value > 3071 ? 3071
-                               : value; /* 12 bits, as scanners store */
+        value = value < -1024 ? -1024 : value > 3071 ? 3071 : value; /* 12 bits, as scanners store */
         return (int16_t)((int)(value + 4096.5f) - 4096);
     }
     float bias = 1, pair[2];
@@ -257,8 +253,7 @@ static void render_voxel(const struct render *v, const struct body_near *near, i
                          int64_t k)
 {
     float x[3], p[3], value[PHANTOM_MAX_CHANNELS];
-    int64_t at = i + v->dims[0] * (j + v->dims[1] * k),
-            voxels = v->dims[0] * v->dims[1] * v->dims[2];
+    int64_t at = i + v->dims[0] * (j + v->dims[1] * k), voxels = v->dims[0] * v->dims[1] * v->dims[2];
     voxel_place(x, v, (float)i, (float)j, (float)k);
     body_locate(p, v->body, x);
     v->label[at] = (uint8_t)body_sample(value, v->body, near, p, v->blur_mm);
@@ -321,8 +316,8 @@ static void keep_all_classes(struct render *v)
     }
 }
 
-int phantom_make(struct volume *image, struct volume *label, const struct phantom_options *o,
-                 int index, struct pool *pool, struct error *e)
+int phantom_make(struct volume *image, struct volume *label, const struct phantom_options *o, int index,
+                 struct pool *pool, struct error *e)
 {
     int rc = -1;
     struct body *body = NULL;
@@ -336,8 +331,7 @@ int phantom_make(struct volume *image, struct volume *label, const struct phanto
     draw_grid(&v, &g, o);
     draw_signal(&v);
     int64_t dims[3] = {v.dims[0], v.dims[1], v.dims[2] * o->channels}; /* room for every channel */
-    if (volume_new(image, DTYPE_I16, dims, &g, e) < 0 ||
-        volume_new(label, DTYPE_U8, v.dims, &g, e) < 0)
+    if (volume_new(image, DTYPE_I16, dims, &g, e) < 0 || volume_new(label, DTYPE_U8, v.dims, &g, e) < 0)
         goto out;
     image->dims[2] = v.dims[2];
     image->dims[3] = o->channels;

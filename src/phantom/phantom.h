@@ -19,14 +19,12 @@
 #include "volume/volume.h"
 
 enum {
-    PHANTOM_MIN_SIZE =
-        16, /* voxels along an axis: the coarsest grid that still shows every organ */
+    PHANTOM_MIN_SIZE = 16, /* voxels along an axis: the coarsest grid that still shows every organ */
     PHANTOM_MAX_SIZE = 1024,
     PHANTOM_MAX_CLASSES = 256, /* with background: labels are stored as uint8 */
     PHANTOM_MAX_CHANNELS = 16,
     PHANTOM_MAX_CASES = 10000,
-    PHANTOM_PANCREAS_CASES =
-        80 /* names PANCREAS_0001..0082 but 0025 and 0070, as in the real set */
+    PHANTOM_PANCREAS_CASES = 80 /* names PANCREAS_0001..0082 but 0025 and 0070, as in the real set */
 };
 
 struct phantom_options {
@@ -47,8 +45,8 @@ int phantom_check(const struct phantom_options *o, struct error *e);
 /* Case `index` (0-based; training cases first, then test cases). *image: int16, one 3D volume, or
  * 4D with a channel per step of the last axis; *label: uint8 on the same grid, every class present.
  * Both to be freed with volume_free. Voxels are shared out over the pool, which may be NULL. */
-int phantom_make(struct volume *image, struct volume *label, const struct phantom_options *o,
-                 int index, struct pool *pool, struct error *e);
+int phantom_make(struct volume *image, struct volume *label, const struct phantom_options *o, int index,
+                 struct pool *pool, struct error *e);
 
 /* Slices from foot to head that case `index` has. */
 int64_t phantom_slices(const struct phantom_options *o, int index);

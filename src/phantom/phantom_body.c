@@ -92,8 +92,7 @@ static int paint_trunk(struct mix *m, const float p[3])
     float seam = wall - 0.5f * b->muscle_mm; /* fat between the layers of the flank */
     if (p[1] > -50)
         paint(m, TISSUE_FAT, 0.5f - (seam < 0 ? -seam : seam), 3);
-    float belly =
-        trunk_depth_mm(p[0], p[1] - 5, MUSCLE_A - b->muscle_mm, MUSCLE_B - b->muscle_mm - 2, 0.3f);
+    float belly = trunk_depth_mm(p[0], p[1] - 5, MUSCLE_A - b->muscle_mm, MUSCLE_B - b->muscle_mm - 2, 0.3f);
     paint(m, TISSUE_MESENTERY, belly, 3);
     m->wall_mm = wall;
     m->belly_mm = belly;
@@ -105,8 +104,7 @@ static void paint_spine(struct mix *m, const float p[3])
     float x = p[0], ax = x < 0 ? -x : x, y = p[1] - SPINE_Y;
     if (ax > 60 || y > 30 || y < -75)
         return;
-    float level = from_whole(p[2] / 34 + m->b->spine_phase),
-          off = (level < 0 ? -level : level) * 34;
+    float level = from_whole(p[2] / 34 + m->b->spine_phase), off = (level < 0 ? -level : level) * 34;
     float bone = 13 - off; /* 26 mm of vertebra, then 8 mm of disc */
     float waist = 1 - 0.08f * most(bone, 0) / 13;
     float body = ellipse_depth_mm(x, y, 25 * waist, 19 * waist);
@@ -153,8 +151,7 @@ static float level_depth_mm(const struct body_shape *s, const float p[3])
         return outside > 0 ? -outside : inside;
     float inv = 1 / (r + 0.05f);
     for (int l = 0; l < s->n_lobes; l++)
-        edge +=
-            s->lobe[l].height * body_wave_at(body_dot(s->lobe[l].k, q) * inv + s->lobe[l].phase);
+        edge += s->lobe[l].height * body_wave_at(body_dot(s->lobe[l].k, q) * inv + s->lobe[l].phase);
     float slope[3]; /* of r, per mm */
     for (int a = 0; a < 3; a++)
         slope[a] = (s->frame[0][a] * q[0] + s->frame[1][a] * q[1] + s->frame[2][a] * q[2]) * inv;
@@ -171,8 +168,7 @@ float body_depth_mm(const struct body_shape *s, const float p[3])
 static int paint_shape(struct mix *m, const struct body_shape *s, const float p[3])
 {
     /* Muscles of the back end at the fat, organs at the wall that holds them. */
-    float depth =
-        least(body_depth_mm(s, p), s->tissue == TISSUE_MUSCLE ? m->wall_mm : m->belly_mm - 1);
+    float depth = least(body_depth_mm(s, p), s->tissue == TISSUE_MUSCLE ? m->wall_mm : m->belly_mm - 1);
     if (depth < -most(s->soft_mm, m->blur_mm))
         return 0;
     float swing = body_wave_at(body_dot(s->soft_k, p) + s->soft_phase);
@@ -201,8 +197,7 @@ static float texture_at(const struct body *b, const float p[3], float per_mm)
     for (int z = 0; z < 2; z++) {
         const float *plane = b->texture + ((i[2] + z) & MASK) * N * N;
         const float *row0 = plane + (i[1] & MASK) * N, *row1 = plane + ((i[1] + 1) & MASK) * N;
-        float u = row0[x0] + f[0] * (row0[x1] - row0[x0]),
-              v = row1[x0] + f[0] * (row1[x1] - row1[x0]);
+        float u = row0[x0] + f[0] * (row0[x1] - row0[x0]), v = row1[x0] + f[0] * (row1[x1] - row1[x0]);
         sum[z] = u + f[1] * (v - u);
     }
     return sum[0] + f[2] * (sum[1] - sum[0]);
@@ -211,16 +206,14 @@ static float texture_at(const struct body *b, const float p[3], float per_mm)
 static void add_texture(struct mix *m, const float p[3])
 {
     /* Turned against the axes, so that the lattice does not show. 5 mm and 17 mm cells. */
-    float t[3] = {0.8f * p[0] + 0.6f * p[1], -0.6f * p[0] + 0.8f * p[1] + 0.3f * p[2],
-                  p[2] - 0.3f * p[0]};
-    float g =
-        m->grain[0] * texture_at(m->b, t, 1 / 5.0f) + m->grain[1] * texture_at(m->b, t, 1 / 17.0f);
+    float t[3] = {0.8f * p[0] + 0.6f * p[1], -0.6f * p[0] + 0.8f * p[1] + 0.3f * p[2], p[2] - 0.3f * p[0]};
+    float g = m->grain[0] * texture_at(m->b, t, 1 / 5.0f) + m->grain[1] * texture_at(m->b, t, 1 / 17.0f);
     for (int c = 0; c < m->b->n_channels; c++)
         m->value[c] += m->b->is_ct ? g : g * m->value[c];
 }
 
-label_t body_sample(float value[PHANTOM_MAX_CHANNELS], const struct body *b,
-                    const struct body_near *near, const float p[3], float blur_mm)
+label_t body_sample(float value[PHANTOM_MAX_CHANNELS], const struct body *b, const struct body_near *near,
+                    const float p[3], float blur_mm)
 {
     struct mix m = {.b = b, .blur_mm = blur_mm};
     label_t label = 0;
@@ -262,10 +255,8 @@ void body_find_near(struct body_near *out, const struct body *b, const float p[3
     for (int n = 0; n < b->n_shapes; n++) {
         const struct body_shape *s = &b->shape[n];
         float x = p[0] - s->centre[0], y = p[1] - s->centre[1], z = p[2] - s->centre[2];
-        float far = s->reach_mm + radius_mm,
-              stretch = 1 + 2 * s->bend[0] * s->bend[0] + s->taper * s->taper;
-        if (x * x + y * y + z * z <= far * far &&
-            level_depth_mm(s, p) > -stretch * (radius_mm + FAR_MM))
+        float far = s->reach_mm + radius_mm, stretch = 1 + 2 * s->bend[0] * s->bend[0] + s->taper * s->taper;
+        if (x * x + y * y + z * z <= far * far && level_depth_mm(s, p) > -stretch * (radius_mm + FAR_MM))
             out->index[out->n++] = (short)n;
     }
 }

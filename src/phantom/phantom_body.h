@@ -10,17 +10,48 @@
 #include "phantom/phantom.h"
 
 enum tissue {
-    TISSUE_AIR, TISSUE_SKIN, TISSUE_FAT, TISSUE_MESENTERY, TISSUE_MUSCLE, TISSUE_CORTEX,
-    TISSUE_MARROW, TISSUE_DISC, TISSUE_CSF, TISSUE_CORD, TISSUE_ARTERY, TISSUE_VEIN,
-    TISSUE_LIVER, TISSUE_SPLEEN, TISSUE_RENAL_CORTEX, TISSUE_RENAL_MEDULLA, TISSUE_RENAL_PELVIS,
-    TISSUE_GLAND, TISSUE_DISTRACTOR, TISSUE_BOWEL_WALL, TISSUE_BOWEL_CONTENT,
-    TISSUE_STOMACH_CONTENT, TISSUE_GAS, TISSUE_BILE, TISSUE_NODULE, TISSUE_TABLE
+    TISSUE_AIR,
+    TISSUE_SKIN,
+    TISSUE_FAT,
+    TISSUE_MESENTERY,
+    TISSUE_MUSCLE,
+    TISSUE_CORTEX,
+    TISSUE_MARROW,
+    TISSUE_DISC,
+    TISSUE_CSF,
+    TISSUE_CORD,
+    TISSUE_ARTERY,
+    TISSUE_VEIN,
+    TISSUE_LIVER,
+    TISSUE_SPLEEN,
+    TISSUE_RENAL_CORTEX,
+    TISSUE_RENAL_MEDULLA,
+    TISSUE_RENAL_PELVIS,
+    TISSUE_GLAND,
+    TISSUE_DISTRACTOR,
+    TISSUE_BOWEL_WALL,
+    TISSUE_BOWEL_CONTENT,
+    TISSUE_STOMACH_CONTENT,
+    TISSUE_GAS,
+    TISSUE_BILE,
+    TISSUE_NODULE,
+    TISSUE_TABLE
 };
 
 /* Class numbers. With C classes, organs 1..C-1 are labelled; past ORGAN_COUNT come nodules. */
 enum organ {
-    ORGAN_NONE, ORGAN_GLAND, ORGAN_SPLEEN, ORGAN_KIDNEY_RIGHT, ORGAN_KIDNEY_LEFT, ORGAN_LIVER,
-    ORGAN_STOMACH, ORGAN_AORTA, ORGAN_GALLBLADDER, ORGAN_CAVA, ORGAN_DUODENUM, ORGAN_COUNT
+    ORGAN_NONE,
+    ORGAN_GLAND,
+    ORGAN_SPLEEN,
+    ORGAN_KIDNEY_RIGHT,
+    ORGAN_KIDNEY_LEFT,
+    ORGAN_LIVER,
+    ORGAN_STOMACH,
+    ORGAN_AORTA,
+    ORGAN_GALLBLADDER,
+    ORGAN_CAVA,
+    ORGAN_DUODENUM,
+    ORGAN_COUNT
 };
 
 enum {
@@ -41,13 +72,13 @@ struct body_shape {
         float k[3], phase, height;
     } lobe[BODY_LOBES];
     int n_lobes;
-    float swell;    /* sum of the heights of the lobes */
-    float thin_mm;  /* the smallest radius */
-    float reach_mm; /* nothing of the shape or its soft border lies farther from the centre */
-    float soft_mm;  /* typical width of the border ramp */
+    float swell;                 /* sum of the heights of the lobes */
+    float thin_mm;               /* the smallest radius */
+    float reach_mm;              /* nothing of the shape or its soft border lies farther from the centre */
+    float soft_mm;               /* typical width of the border ramp */
     float soft_k[3], soft_phase; /* the width swings along this wave, times 0.2 to 1.8 */
     float wall_mm;               /* below that depth the tissue is `inner` */
-    float gas_level_mm; /* contents above centre + level (towards the front) are gas; 1e9 = none */
+    float gas_level_mm;          /* contents above centre + level (towards the front) are gas; 1e9 = none */
     unsigned char tissue, inner;
     label_t label;
 };
@@ -59,8 +90,8 @@ struct body {
     struct body_wave {
         float k[3], phase, push[3]; /* slow deformation of the whole anatomy, mm */
     } wave[BODY_WAVES];
-    float fat_mm, muscle_mm; /* thickness under the skin, of the wall */
-    float spine_phase, rib_phase; /* turns */
+    float fat_mm, muscle_mm;                         /* thickness under the skin, of the wall */
+    float spine_phase, rib_phase;                    /* turns */
     float value[BODY_TISSUES][PHANTOM_MAX_CHANNELS]; /* mean signal or HU */
     float grain[BODY_TISSUES][2];                    /* amplitude of fine and coarse texture */
     struct body_shape shape[BODY_SHAPES];
@@ -84,8 +115,8 @@ void body_locate(float p[3], const struct body *b, const float x_mm[3]);
 /* Shapes that can matter within radius_mm of p. */
 void body_find_near(struct body_near *out, const struct body *b, const float p[3], float radius_mm);
 /* Signal of every channel at p, borders at least blur_mm wide; returns the class. */
-label_t body_sample(float value[PHANTOM_MAX_CHANNELS], const struct body *b,
-                    const struct body_near *near, const float p[3], float blur_mm);
+label_t body_sample(float value[PHANTOM_MAX_CHANNELS], const struct body *b, const struct body_near *near,
+                    const float p[3], float blur_mm);
 /* Depth of p below the surface of a shape, mm; negative outside. */
 float body_depth_mm(const struct body_shape *s, const float p[3]);
 

@@ -78,8 +78,8 @@ static int add_file(struct names *l, const char *folder, const char *name, const
     return names_add(l, path, e);
 }
 
-static int add_nifti_case(struct names *l, const struct phantom_options *o, int index,
-                          const char *name, struct error *e)
+static int add_nifti_case(struct names *l, const struct phantom_options *o, int index, const char *name,
+                          struct error *e)
 {
     const struct phantom_folders *f = phantom_folders(o->layout);
     enum phantom_role role = phantom_role(o, index);
@@ -93,8 +93,8 @@ static int add_nifti_case(struct names *l, const struct phantom_options *o, int 
     return f->label[role] ? add_file(l, f->label[role], name, ".nii.gz", e) : 0;
 }
 
-static int add_pancreas_case(struct names *l, const struct phantom_options *o, int index,
-                             const char *name, struct error *e)
+static int add_pancreas_case(struct names *l, const struct phantom_options *o, int index, const char *name,
+                             struct error *e)
 {
     char path[PATH_BYTES];
     for (int64_t slice = 1; slice <= phantom_slices(o, index); slice++) {
@@ -123,8 +123,7 @@ static int add_case(struct names *l, const struct phantom_options *o, int index,
     else
         rc = add_nifti_case(l, o, index, name, e);
     if (rc == 0 && hidden)
-        rc = add_file(l, "truth", name, ".nii.gz", e) < 0 ? -1
-                                                           : add_file(l, "rough", name, ".nii.gz", e);
+        rc = add_file(l, "truth", name, ".nii.gz", e) < 0 ? -1 : add_file(l, "rough", name, ".nii.gz", e);
     return rc;
 }
 
@@ -160,8 +159,7 @@ static int is_real_folder(const char *path)
 
 static int refuse(const char *folder, const char *what, struct error *e)
 {
-    fail(e, ERR_CONFIG, "O03",
-         "holds %.150s, which falx phantom did not make; choose another folder", what);
+    fail(e, ERR_CONFIG, "O03", "holds %.150s, which falx phantom did not make; choose another folder", what);
     return fail_in(e, folder);
 }
 
@@ -195,8 +193,7 @@ out:
 }
 
 /* All entries of the folder root + "/" + below, with what lies in them. */
-static int visit(const char *root, const char *below, const struct names *ours, int removing,
-                 struct error *e)
+static int visit(const char *root, const char *below, const struct names *ours, int removing, struct error *e)
 {
     struct io_listing l = {0};
     char *folder = path_join(e, root, below);

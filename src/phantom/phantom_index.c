@@ -30,8 +30,8 @@ static int write_json(const char *folder, const char *name, struct js_out *js, s
     return rc;
 }
 
-static int write_list(const char *folder, const char *file, const struct phantom_options *o,
-                      int from, int to, struct error *e)
+static int write_list(const char *folder, const char *file, const struct phantom_options *o, int from, int to,
+                      struct error *e)
 {
     size_t room = (size_t)(to - from) * (PHANTOM_NAME_BYTES + 1) + 1, at = 0;
     char *text = mem_alloc(e, room, 1);
@@ -49,9 +49,9 @@ static int write_list(const char *folder, const char *file, const struct phantom
 
 static void class_name(char *out, size_t cap, int number)
 {
-    static const char *const organ[ORGAN_COUNT] = {
-        "background", "gland", "spleen",      "right kidney", "left kidney", "liver",
-        "stomach",    "aorta", "gallbladder", "vena cava",    "duodenum"};
+    static const char *const organ[ORGAN_COUNT] = {"background",  "gland",     "spleen",  "right kidney",
+                                                   "left kidney", "liver",     "stomach", "aorta",
+                                                   "gallbladder", "vena cava", "duodenum"};
     if (number < ORGAN_COUNT)
         snprintf(out, cap, "%s", organ[number]);
     else
@@ -200,12 +200,9 @@ static int options_of(struct phantom_options *o, const struct js *record, struct
     int64_t seed = 0;
     *o = (struct phantom_options){0};
     int bad = !layout || phantom_layout(&o->layout, layout, e) < 0 ||
-              read_int(&o->cases, record, "cases") < 0 ||
-              read_int(&o->labeled, record, "labeled") < 0 ||
-              read_int(&o->test, record, "test") < 0 ||
-              read_int(&o->classes, record, "classes") < 0 ||
-              read_int(&o->channels, record, "channels") < 0 ||
-              js_int(&seed, js_get(record, "seed")) < 0;
+              read_int(&o->cases, record, "cases") < 0 || read_int(&o->labeled, record, "labeled") < 0 ||
+              read_int(&o->test, record, "test") < 0 || read_int(&o->classes, record, "classes") < 0 ||
+              read_int(&o->channels, record, "channels") < 0 || js_int(&seed, js_get(record, "seed")) < 0;
     for (int a = 0; a < 3; a++)
         bad |= js_int(&o->size[a], js_at(js_get(record, "size"), a)) < 0;
     o->seed = (uint64_t)seed;
@@ -214,8 +211,7 @@ static int options_of(struct phantom_options *o, const struct js *record, struct
     return 0;
 }
 
-int phantom_read_record(struct phantom_options *o, const char *folder, const char *name,
-                        struct error *e)
+int phantom_read_record(struct phantom_options *o, const char *folder, const char *name, struct error *e)
 {
     struct js *record = NULL;
     char *path = path_join(e, folder, name);

@@ -14,7 +14,7 @@
 
 enum { DRAW_ROUGH = 10 /* of the RNG_PHANTOM stream; see phantom.c */, WAVES = 3 };
 
-struct field { /* where voxel axis a is displaced to: the sum of its waves */
+struct field {                       /* where voxel axis a is displaced to: the sum of its waves */
     struct body_wave wave[3][WAVES]; /* push[0] is the height, voxels */
 };
 
@@ -24,8 +24,7 @@ static void draw_field(struct field *f, const int64_t dims[3], struct rng *r)
         for (int w = 0; w < WAVES; w++) {
             struct body_wave *b = &f->wave[a][w];
             for (int c = 0; c < 3; c++)
-                b->k[c] =
-                    rng_between(r, -4, 4) / (float)dims[c]; /* up to 4 turns across the scan */
+                b->k[c] = rng_between(r, -4, 4) / (float)dims[c]; /* up to 4 turns across the scan */
             b->phase = rng_uniform(r);
             b->push[0] = rng_between(r, 0.4f, 0.65f) * (float)(dims[a] + 16) / 80;
         }
@@ -47,8 +46,7 @@ static int64_t source_of(const struct field *f, const int64_t dims[3], const int
     return from[0] + dims[0] * (from[1] + dims[1] * from[2]);
 }
 
-int phantom_roughen(struct volume *label, const struct phantom_options *o, int index,
-                    struct error *e)
+int phantom_roughen(struct volume *label, const struct phantom_options *o, int index, struct error *e)
 {
     const int64_t *n = label->dims, voxels = volume_voxels(label);
     struct rng r = rng_start(o->seed, (uint64_t)index, RNG_PHANTOM, DRAW_ROUGH);

@@ -29,8 +29,7 @@ int phantom_layout(enum layout *out, const char *name, struct error *e)
             *out = (enum layout)l;
             return 0;
         }
-    return fail(e, ERR_CONFIG, "C02",
-                "--layout %s, allowed plain|nnunet|msd|datalist|h5|la|pancreas", name);
+    return fail(e, ERR_CONFIG, "C02", "--layout %s, allowed plain|nnunet|msd|datalist|h5|la|pancreas", name);
 }
 
 const struct phantom_folders *phantom_folders(enum layout l)
@@ -63,7 +62,7 @@ void phantom_name(char name[PHANTOM_NAME_BYTES], const struct phantom_options *o
 
 /* ---- one case ------------------------------------------------------------------------------- */
 
-struct made { /* a case on its way to disk */
+struct made {           /* a case on its way to disk */
     const char *folder; /* of the set */
     const struct phantom_options *o;
     int index;
@@ -82,8 +81,8 @@ static char *place(const struct made *m, const char *sub, const char *file, stru
     return path;
 }
 
-static int put_volume(const struct volume *v, const struct made *m, const char *sub,
-                      const char *file, struct error *e)
+static int put_volume(const struct volume *v, const struct made *m, const char *sub, const char *file,
+                      struct error *e)
 {
     char *path = place(m, sub, file, e);
     int rc = path ? volume_write(v, path, e) : -1;
@@ -115,9 +114,8 @@ int phantom_numbers_channels(const struct phantom_options *o)
 static int put_nifti_case(struct made *m, struct error *e)
 {
     const struct phantom_folders *f = phantom_folders(m->o->layout);
-    int rc = phantom_numbers_channels(m->o)
-                 ? put_channels(m, f->image[m->role], e)
-                 : put_volume(&m->image, m, f->image[m->role], m->file, e);
+    int rc = phantom_numbers_channels(m->o) ? put_channels(m, f->image[m->role], e)
+                                            : put_volume(&m->image, m, f->image[m->role], m->file, e);
     if (rc == 0 && f->label[m->role])
         rc = put_volume(&m->label, m, f->label[m->role], m->file, e);
     return rc;
@@ -141,8 +139,8 @@ static int put_pancreas_case(struct made *m, struct error *e)
     char *series = mem_format(e, "%s/Pancreas-CT/%s/series", m->folder, m->name);
     int rc = series ? io_make_folders(series, e) : -1;
     if (rc == 0)
-        rc = dicom_write_series(&m->image, series, m->name,
-                                hash_bytes(m->name, strlen(m->name), m->o->seed), e);
+        rc = dicom_write_series(&m->image, series, m->name, hash_bytes(m->name, strlen(m->name), m->o->seed),
+                                e);
     mem_free(series);
     snprintf(file, sizeof file, "label%s.nii.gz", m->name + strlen("PANCREAS_"));
     if (rc == 0 && m->role != PHANTOM_UNLABELED)
@@ -165,8 +163,7 @@ static void standardise(float *values, int64_t n)
 
 static int put_h5_case(struct made *m, struct error *e)
 {
-    static const int reversed[3] = {2, 1, 0},
-                     flip[3] = {0, 0, 0}; /* the last axis fastest, as in NumPy */
+    static const int reversed[3] = {2, 1, 0}, flip[3] = {0, 0, 0}; /* the last axis fastest, as in NumPy */
     const int64_t *n = m->image.dims;
     struct volume image = {0}, label = {0};
     float *values = NULL;
@@ -218,8 +215,8 @@ struct making {
 static void make_one(void *arg, int64_t index)
 {
     struct making *g = arg;
-    struct made m = {.folder = g->folder, .o = g->o, .index = (int)index,
-                     .role = phantom_role(g->o, (int)index)};
+    struct made m = {
+        .folder = g->folder, .o = g->o, .index = (int)index, .role = phantom_role(g->o, (int)index)};
     struct error e = {0};
     pthread_mutex_lock(&g->lock);
     int stop = g->error.code != ERR_NONE;
@@ -258,8 +255,7 @@ static int finish(const char *folder, struct error *e)
 int phantom_write(const char *folder, const struct phantom_options *o, struct pool *pool,
                   void (*done)(void *arg, int64_t n), void *arg, struct error *e)
 {
-    struct making g = {.folder = folder, .o = o, .done = done, .arg = arg,
-                       .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct making g = {.folder = folder, .o = o, .done = done, .arg = arg, .lock = PTHREAD_MUTEX_INITIALIZER};
     if (phantom_check(o, e) < 0 || io_make_folders(folder, e) < 0 ||
         phantom_write_record(folder, PHANTOM_UNFINISHED, o, e) < 0)
         return -1;

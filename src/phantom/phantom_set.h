@@ -21,23 +21,21 @@ int phantom_numbers_channels(const struct phantom_options *o);
 #define PHANTOM_RECORD "phantom.json"   /* its name at the end */
 int phantom_write_record(const char *folder, const char *name, const struct phantom_options *o,
                          struct error *e);
-int phantom_read_record(struct phantom_options *o, const char *folder, const char *name,
-                        struct error *e);
+int phantom_read_record(struct phantom_options *o, const char *folder, const char *name, struct error *e);
 /* The files that list the cases: train.list, test.list, dataset.json, datalist.json. */
 int phantom_write_index(const char *folder, const struct phantom_options *o, struct error *e);
 
 /* Makes a label (uint8) look like the answer of a half-trained network, in place: borders displaced
  * by a smooth field, and a small false blob. Dice with the truth is about 0.80 to 0.92. */
-int phantom_roughen(struct volume *label, const struct phantom_options *o, int index,
-                    struct error *e);
+int phantom_roughen(struct volume *label, const struct phantom_options *o, int index, struct error *e);
 
 /* Writes an int16 volume of Hounsfield units, its axes along L, P and S, as one DICOM file a slice:
  * FOLDER/1-001.dcm and on, from the feet up. `patient` is the patient id; `key` makes the unique
  * ids: equal keys give equal files. */
-int dicom_write_series(const struct volume *v, const char *folder, const char *patient,
-                       uint64_t key, struct error *e);
+int dicom_write_series(const struct volume *v, const char *folder, const char *patient, uint64_t key,
+                       struct error *e);
 
-struct hdf5_item { /* one data set of three dimensions below the root group */
+struct hdf5_item {    /* one data set of three dimensions below the root group */
     const char *name; /* at most 15 characters */
     enum dtype dtype; /* uint8 or float32 */
     int64_t dims[3];  /* as HDF5 and NumPy list them: the last one runs fastest */

@@ -16,8 +16,13 @@
 #include "phantom/phantom_body.h"
 
 enum {
-    DRAW_PATIENT = 0, DRAW_TISSUE = 1, DRAW_TEXTURE = 2, DRAW_BOWEL = 3, DRAW_VEINS = 4,
-    DRAW_PARTS = 16, DRAW_NODULES = 512
+    DRAW_PATIENT = 0,
+    DRAW_TISSUE = 1,
+    DRAW_TEXTURE = 2,
+    DRAW_BOWEL = 3,
+    DRAW_VEINS = 4,
+    DRAW_PARTS = 16,
+    DRAW_NODULES = 512
 };
 
 /* Signal per tissue. CT in Hounsfield units of a portal-venous scan; MR in arbitrary units with fat
@@ -206,8 +211,7 @@ static void measure_shape(struct body_shape *s, const float radius[3])
 }
 
 /* The part's shape in this patient; the caller has room for it. */
-static void draw_part(struct body *b, const struct part *t, int classes, struct rng *r,
-                      const float sway[3])
+static void draw_part(struct body *b, const struct part *t, int classes, struct rng *r, const float sway[3])
 {
     static const unsigned char order[3][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}}; /* of q0, q1, q2 */
     struct body_shape *s = &b->shape[b->n_shapes++];
@@ -216,8 +220,7 @@ static void draw_part(struct body *b, const struct part *t, int classes, struct 
     draw_turn(turn, t->turn, r, 0.05f);
     for (int a = 0; a < 3; a++) {
         radius[a] = (float)t->radius_mm[a] * swell * rng_between(r, 0.93f, 1.07f);
-        s->centre[a] =
-            (float)t->centre_mm[a] + sway[a] + rng_between(r, -t->jitter_mm, t->jitter_mm);
+        s->centre[a] = (float)t->centre_mm[a] + sway[a] + rng_between(r, -t->jitter_mm, t->jitter_mm);
     }
     for (int row = 0; row < 3; row++) {
         int axis = order[t->axis][row];
@@ -264,8 +267,7 @@ static void draw_bowel(struct body *b, uint64_t seed, uint64_t index)
 
 /* Thin vessels scattered about a point: veins of the liver (and of its class), and of the
  * mesentery. */
-static void draw_vessels(struct body *b, const struct part *like, int n_vessels, int classes,
-                         struct rng *r)
+static void draw_vessels(struct body *b, const struct part *like, int n_vessels, int classes, struct rng *r)
 {
     for (int n = 0; n < n_vessels; n++) {
         struct part vessel = *like;
@@ -276,12 +278,24 @@ static void draw_vessels(struct body *b, const struct part *like, int n_vessels,
     }
 }
 
-static const struct part liver_vein = {
-    .organ = ORGAN_LIVER, .tissue = TISSUE_VEIN, .centre_mm = {58, 6, 44}, .radius_mm = {32, 4, 4},
-    .taper = .4f, .lobes = .1f, .ripple = .5f, .soft_mm = 2.5f, .jitter_mm = 16};
-static const struct part mesentery_vessel = {
-    .tissue = TISSUE_VEIN, .centre_mm = {-10, 18, -40}, .radius_mm = {24, 3, 3}, .bend = {.4f, 0},
-    .taper = .3f, .lobes = .1f, .ripple = .5f, .soft_mm = 2.5f, .jitter_mm = 40};
+static const struct part liver_vein = {.organ = ORGAN_LIVER,
+                                       .tissue = TISSUE_VEIN,
+                                       .centre_mm = {58, 6, 44},
+                                       .radius_mm = {32, 4, 4},
+                                       .taper = .4f,
+                                       .lobes = .1f,
+                                       .ripple = .5f,
+                                       .soft_mm = 2.5f,
+                                       .jitter_mm = 16};
+static const struct part mesentery_vessel = {.tissue = TISSUE_VEIN,
+                                             .centre_mm = {-10, 18, -40},
+                                             .radius_mm = {24, 3, 3},
+                                             .bend = {.4f, 0},
+                                             .taper = .3f,
+                                             .lobes = .1f,
+                                             .ripple = .5f,
+                                             .soft_mm = 2.5f,
+                                             .jitter_mm = 40};
 
 /* Classes beyond the organs: nodules at fixed places of the anatomy, spread by the low-discrepancy
  * sequence of the root of x^4 = x + 1, and shrinking so that they keep clear of each other. */
@@ -294,8 +308,12 @@ static void draw_nodules(struct body *b, int classes, uint64_t seed, uint64_t in
         radius -= 0.25f; /* total volume at most that of eight nodules of 15 mm */
     for (int m = 0; m < n; m++) {
         struct rng r = rng_start(seed, index, RNG_PHANTOM, (uint64_t)(DRAW_NODULES + m));
-        struct part t = {.tissue = TISSUE_NODULE, .radius_mm = {20, 20, 20}, .lobes = .07f,
-                         .ripple = .5f, .soft_mm = 3, .jitter_mm = 2};
+        struct part t = {.tissue = TISSUE_NODULE,
+                         .radius_mm = {20, 20, 20},
+                         .lobes = .07f,
+                         .ripple = .5f,
+                         .soft_mm = 3,
+                         .jitter_mm = 2};
         static const float span[3] = {170, 90, 120}, from[3] = {-85, -25, -60};
         for (int a = 0; a < 3; a++) {
             float u = step[a] * (float)(m + 1);

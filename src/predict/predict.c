@@ -246,12 +246,18 @@ static void spread(struct walk *w, int z)
 {
     struct predictor *p = w->p;
     int64_t plane = (int64_t)w->padded[1] * w->padded[2];
-    struct k_window_spread k = {
-        .g = {.mean = w->part[1].plane, .diag = w->part[2].plane, .factor = w->part[3].plane,
-              .classes = p->classes, .rank = p->model[1].def.rank, .pairs = p->o.samples / 2,
-              .wanted = (1u << (p->o.samples / 2)) - 1, .seed = p->o.seed,
-              .first = (uint64_t)z * (uint64_t)plane, .stream = RNG_SAMPLE + 1},
-        .std = w->map[1], .entropy = w->map[2]};
+    struct k_window_spread k = {.g = {.mean = w->part[1].plane,
+                                      .diag = w->part[2].plane,
+                                      .factor = w->part[3].plane,
+                                      .classes = p->classes,
+                                      .rank = p->model[1].def.rank,
+                                      .pairs = p->o.samples / 2,
+                                      .wanted = (1u << (p->o.samples / 2)) - 1,
+                                      .seed = p->o.seed,
+                                      .first = (uint64_t)z * (uint64_t)plane,
+                                      .stream = RNG_SAMPLE + 1},
+                                .std = w->map[1],
+                                .entropy = w->map[2]};
     draw_eps(&k.g, p);
     p->dev->ops->map(p->dev, KERNEL_window_spread, &k, plane);
 }
@@ -301,8 +307,8 @@ static void close_planes(struct walk *w, int end)
         }
         if (z < w->left[0] || z >= w->left[0] + w->dims[0])
             continue;
-        RUN(p->dev, window_label, plane, .prob = w->part[0].plane, .label = w->label,
-            .foreground = w->map[0], .entropy = w->map[2], .c = p->classes);
+        RUN(p->dev, window_label, plane, .prob = w->part[0].plane, .label = w->label, .foreground = w->map[0],
+            .entropy = w->map[2], .c = p->classes);
         if (p->net[1])
             spread(w, z);
         store_plane(w, z - w->left[0]);

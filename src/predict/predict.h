@@ -19,15 +19,15 @@ enum window_weight { WINDOW_EVEN, WINDOW_GAUSSIAN }; /* the paper's rule; nnU-Ne
 
 struct predict_options {
     int patch[3];
-    int stride[3];          /* at most the patch; 0: half of it */
+    int stride[3]; /* at most the patch; 0: half of it */
     enum window_weight weight;
-    int mirrors;            /* bit a: scans are also seen reversed along axis a; the mean of all images */
-    struct sides sides;     /* classes that are exchanged in mirror images */
-    int batch;              /* windows at a time; 0 = chosen from the patch */
-    int adapt;              /* 1: batch norm goes half by the scan's own statistics, which are in the models'
+    int mirrors;        /* bit a: scans are also seen reversed along axis a; the mean of all images */
+    struct sides sides; /* classes that are exchanged in mirror images */
+    int batch;          /* windows at a time; 0 = chosen from the patch */
+    int adapt;          /* 1: batch norm goes half by the scan's own statistics, which are in the models'
                              * params while a scan is predicted */
-    int uncertainty;        /* 1: std of the foreground probability over samples, and entropy */
-    int samples;            /* of the logits distribution; 0 = 16, fewer if > 32 classes */
+    int uncertainty;    /* 1: std of the foreground probability over samples, and entropy */
+    int samples;        /* of the logits distribution; 0 = 16, fewer if > 32 classes */
     uint64_t seed;
     int largest;            /* 1: keep the largest component of every class */
     int probabilities;      /* 1: also the foreground probability (1 - background) */
@@ -39,10 +39,10 @@ struct predict_options {
 struct prediction {
     int dims[3];
     label_t *label;
-    float *foreground;      /* 1 - p(background); NULL unless wanted */
-    float *std;             /* of the foreground probability; NULL unless uncertainty */
-    float *entropy;         /* in nats / ln C, 0..1; NULL unless uncertainty */
-    double ambiguity;       /* one score a case: mean entropy over the predicted foreground and the voxels
+    float *foreground; /* 1 - p(background); NULL unless wanted */
+    float *std;        /* of the foreground probability; NULL unless uncertainty */
+    float *entropy;    /* in nats / ln C, 0..1; NULL unless uncertainty */
+    double ambiguity;  /* one score a case: mean entropy over the predicted foreground and the voxels
                              * around it; of an empty mask the highest of any voxel */
 };
 void prediction_free(struct prediction *p);

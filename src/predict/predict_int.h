@@ -7,11 +7,11 @@
 
 /* One output of one network, gathered over windows. */
 struct gathered {
-    struct net *net;     /* borrowed */
+    struct net *net; /* borrowed */
     const char *output;
     int c, softmax;
-    float *ring;         /* (patch[0], h, w, c) device */
-    float *plane;        /* (h, w, c) device: a closed plane */
+    float *ring;  /* (patch[0], h, w, c) device */
+    float *plane; /* (h, w, c) device: a closed plane */
 };
 
 struct predictor {
@@ -22,7 +22,7 @@ struct predictor {
     int channels, classes;
     struct tensor input; /* (batch, patch..., channels) */
     float *weight[3], *weight_dev[3];
-    uint8_t *exchange;   /* options.sides.other on the device */
+    uint8_t *exchange;          /* options.sides.other on the device */
     float *trained[2], *own[2]; /* to adapt: running statistics of the models, and what goes in their place */
 };
 
@@ -38,10 +38,10 @@ struct walk {
     float *total[3], *total_dev[3];  /* sums of weights along each axis */
     struct gathered part[4];         /* probabilities; mean, log_cov_diag, cov_factor */
     int n_parts;
-    uint8_t *label;                  /* one closed plane, device */
-    float *map[3];                   /* foreground, std, entropy, device */
-    void *row;                       /* the same on the host */
-    int closed;                      /* planes below are done */
+    uint8_t *label; /* one closed plane, device */
+    float *map[3];  /* foreground, std, entropy, device */
+    void *row;      /* the same on the host */
+    int closed;     /* planes below are done */
 };
 
 /* ---- predictor.c ---- */

@@ -76,8 +76,7 @@ int predict_scan(struct scan_result *out, struct predictor *p, const struct reci
     int begun = prepare_begin(&ready, &r, image, NULL, e);
     volume_free(image);
     if (begun < 0 || prepare_end(&ready, &r, 0, pool, e) < 0 ||
-        take_rows(&rows, dims, &ready.image, r.nan, e) < 0 ||
-        predict_array(&got, p, rows, dims, e) < 0)
+        take_rows(&rows, dims, &ready.image, r.nan, e) < 0 || predict_array(&got, p, rows, dims, e) < 0)
         goto out;
     mem_free(rows);
     rows = NULL;
@@ -86,8 +85,10 @@ int predict_scan(struct scan_result *out, struct predictor *p, const struct reci
         struct volume *to;
         void *rows;
         enum dtype type;
-    } parts[] = {{&out->label, got.label, DTYPE_U16}, {&out->foreground, got.foreground, DTYPE_F32},
-                 {&out->std, got.std, DTYPE_F32}, {&out->entropy, got.entropy, DTYPE_F32}};
+    } parts[] = {{&out->label, got.label, DTYPE_U16},
+                 {&out->foreground, got.foreground, DTYPE_F32},
+                 {&out->std, got.std, DTYPE_F32},
+                 {&out->entropy, got.entropy, DTYPE_F32}};
     memset(&got, 0, sizeof got);
     result = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

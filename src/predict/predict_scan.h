@@ -8,7 +8,7 @@ struct scan_result {
     struct volume label;      /* uint8 */
     struct volume foreground; /* float32; data NULL unless wanted, as the next two */
     struct volume std, entropy;
-    double ambiguity;         /* predict.h */
+    double ambiguity; /* predict.h */
 };
 void scan_result_free(struct scan_result *r); /* zeroed ones are fine */
 

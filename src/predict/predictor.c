@@ -81,13 +81,13 @@ static int check_options(struct predictor *p, struct error *e)
 static int make_nets(struct predictor *p, struct error *e)
 {
     const int *patch = p->o.patch;
-    struct net_shape shape = {.n = p->o.batch, .d = patch[0], .h = patch[1], .w = patch[2],
-                              .use = NET_FORWARD_ONLY};
+    struct net_shape shape = {
+        .n = p->o.batch, .d = patch[0], .h = patch[1], .w = patch[2], .use = NET_FORWARD_ONLY};
     for (int i = 0; i < 2; i++)
         if (p->model[i].params && net_new(&p->net[i], p->model[i].params, &p->model[i].def, &shape, e) < 0)
             return -1;
-    p->input = (struct tensor){.type = VALUE_F32, .n = p->o.batch, .d = patch[0], .h = patch[1],
-                               .w = patch[2], .c = p->channels};
+    p->input = (struct tensor){
+        .type = VALUE_F32, .n = p->o.batch, .d = patch[0], .h = patch[1], .w = patch[2], .c = p->channels};
     p->input.data = p->dev->ops->alloc(p->dev, (size_t)tensor_count(&p->input) * sizeof(float));
     return device_check(p->dev, e);
 }

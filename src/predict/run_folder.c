@@ -50,8 +50,8 @@ static int read_int(int *out, const struct js *v, const char *key, int64_t min, 
 {
     int64_t n = 0;
     if (js_int(&n, v) < 0 || n < min || n > max)
-        return fail(e, ERR_DATA, "C01", "%s is missing or not a whole number %lld..%lld", key,
-                    (long long)min, (long long)max);
+        return fail(e, ERR_DATA, "C01", "%s is missing or not a whole number %lld..%lld", key, (long long)min,
+                    (long long)max);
     *out = (int)n;
     return 0;
 }
@@ -75,8 +75,10 @@ static int read_flags(struct run_facts *f, const struct js *json, struct error *
     const struct {
         const char *key;
         int *flag;
-    } all[] = {{"mirrored_masks", &f->tta}, {"largest_component", &f->largest},
-               {"adapted_statistics", &f->adapt}, {"late_covariance", &f->late_covariance}};
+    } all[] = {{"mirrored_masks", &f->tta},
+               {"largest_component", &f->largest},
+               {"adapted_statistics", &f->adapt},
+               {"late_covariance", &f->late_covariance}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!js_is_bool(all[i].flag, js_get(json, all[i].key)) && js_get(json, all[i].key))
             return fail(e, ERR_DATA, "C01", "%s is neither true nor false", all[i].key);
@@ -145,7 +147,8 @@ static int check_folder(const char *folder, const char *run_json, struct error *
     struct stat st;
     for (int i = 0; i < 4; i++)
         if (text_ends_with_nocase(folder, pickles[i]) && !io_is_folder(folder))
-            return fail(e, ERR_DATA, "S11", "a pickle can run code and is never read; a run folder is "
+            return fail(e, ERR_DATA, "S11",
+                        "a pickle can run code and is never read; a run folder is "
                         "expected (weights of others: save them as safetensors)");
     if (stat(folder, &st) < 0)
         return fail_errno(e, errno, "cannot open");
@@ -186,8 +189,8 @@ void run_facts_free(struct run_facts *f)
     memset(f, 0, sizeof *f);
 }
 
-int run_model(struct predict_model *out, const char *folder, const char *which,
-              const struct run_facts *facts, struct device *dev, struct error *e)
+int run_model(struct predict_model *out, const char *folder, const char *which, const struct run_facts *facts,
+              struct device *dev, struct error *e)
 {
     const char *stem = strcmp(which, "final") == 0 ? "model" : which;
     char *path = mem_format(e, "%s/%s.safetensors", folder, stem);

@@ -38,8 +38,8 @@ static int is_inside(const label_t *label, const float *values, float threshold,
     return label ? label[v] > 0 : values[v] > threshold;
 }
 
-static int box_of_voxels(struct box *out, const int64_t dims[3], const label_t *label,
-                         const float *values, float threshold)
+static int box_of_voxels(struct box *out, const int64_t dims[3], const label_t *label, const float *values,
+                         float threshold)
 {
     memset(out, 0, sizeof *out);
     for (int64_t row = 0; row < dims[1] * dims[2]; row++) {
@@ -147,8 +147,7 @@ static int64_t *runs_measure(int64_t *most, struct runs *r, struct error *e)
     return voxels;
 }
 
-int box_of_body(struct box *out, const float *values, const int64_t dims[3], float threshold,
-                struct error *e)
+int box_of_body(struct box *out, const float *values, const int64_t dims[3], float threshold, struct error *e)
 {
     int64_t rows = dims[1] * dims[2], most, *voxels = NULL;
     struct runs r = {.first = mem_alloc(e, (size_t)rows + 1, sizeof *r.first)};

@@ -15,8 +15,8 @@
 
 static const double ct_air_hu = -500.0;                /* a scan that reaches below it holds air */
 static const double patch_voxels = 96.0 * 96.0 * 96.0; /* what one GPU or a patient CPU trains on */
-enum { FOREGROUND_ENOUGH = 100 }; /* fewer sampled values say little about an organ */
-enum { OUTSIDE_ONE_IN = 1000 };   /* labelled voxels may lie outside of the body: drawn over its rim */
+enum { FOREGROUND_ENOUGH = 100 };                      /* fewer sampled values say little about an organ */
+enum { OUTSIDE_ONE_IN = 1000 }; /* labelled voxels may lie outside of the body: drawn over its rim */
 
 void case_print_free(struct case_print *p)
 {
@@ -46,8 +46,8 @@ static int sample_inside(struct sample_print *out, const float *values, const in
 }
 
 /* Every n-th labelled voxel, so that at most `samples` are taken. */
-static int sample_foreground(struct sample_print *out, const float *values, const label_t *label,
-                             int64_t n, int samples, struct error *e)
+static int sample_foreground(struct sample_print *out, const float *values, const label_t *label, int64_t n,
+                             int samples, struct error *e)
 {
     int64_t total = 0, seen = 0;
     for (int64_t i = 0; i < n; i++)
@@ -99,9 +99,8 @@ static int measure_channel(struct channel_print *p, struct box *joined, const fl
     return classes ? sample_foreground(&p->foreground, values, classes, n, samples, e) : 0;
 }
 
-int case_print_measure(struct case_print *out, const struct volume *image,
-                       const struct volume *label, enum nan_policy nan, uint64_t case_key,
-                       int samples, struct error *e)
+int case_print_measure(struct case_print *out, const struct volume *image, const struct volume *label,
+                       enum nan_policy nan, uint64_t case_key, int samples, struct error *e)
 {
     int64_t channels = volume_channels(image);
     label_t *classes = NULL;
@@ -118,8 +117,7 @@ int case_print_measure(struct case_print *out, const struct volume *image,
         float *values;
         if (volume_floats(&values, image, c, nan, e) < 0)
             goto out;
-        int bad = measure_channel(&out->channel[c], &box, values, image->dims, classes, key,
-                                  samples, e);
+        int bad = measure_channel(&out->channel[c], &box, values, image->dims, classes, key, samples, e);
         mem_free(values);
         if (bad)
             goto out;
@@ -164,8 +162,7 @@ static double percentile(double *values, int n, double percent)
     return values[below] + (values[above] - values[below]) * (at - below);
 }
 
-static int combine_grids(struct fingerprint *f, const struct case_print *prints, int n,
-                         struct error *e)
+static int combine_grids(struct fingerprint *f, const struct case_print *prints, int n, struct error *e)
 {
     double *room = mem_alloc(e, 3 * (size_t)n, sizeof *room);
     double *spacing = room, *dims = room + n, *box = room + 2 * n;
@@ -187,8 +184,7 @@ static int combine_grids(struct fingerprint *f, const struct case_print *prints,
 }
 
 /* Statistics of the samples of all cases together. */
-static int describe(struct value_print *out, const struct sample_print *of[], int n,
-                    struct error *e)
+static int describe(struct value_print *out, const struct sample_print *of[], int n, struct error *e)
 {
     struct moments all;
     int status = -1;
@@ -215,8 +211,8 @@ static int describe(struct value_print *out, const struct sample_print *of[], in
     return status;
 }
 
-static int combine_channel(struct fingerprint_channel *out, const struct case_print *prints, int n,
-                           int c, struct error *e)
+static int combine_channel(struct fingerprint_channel *out, const struct case_print *prints, int n, int c,
+                           struct error *e)
 {
     const struct sample_print **of = mem_alloc(e, 2 * (size_t)n, sizeof *of);
     int n_ct = 0;
@@ -240,8 +236,7 @@ static int combine_channel(struct fingerprint_channel *out, const struct case_pr
     return status;
 }
 
-int fingerprint_combine(struct fingerprint *out, const struct case_print *prints, int n,
-                        struct error *e)
+int fingerprint_combine(struct fingerprint *out, const struct case_print *prints, int n, struct error *e)
 {
     int64_t n_labeled = 0, n_outside = 0;
     memset(out, 0, sizeof *out);
@@ -287,8 +282,7 @@ static void choose_spacing(double spacing_mm[3], const struct fingerprint *f)
 
 static void choose_channel(struct recipe_channel *rule, const struct fingerprint_channel *f)
 {
-    const struct value_print *of =
-        f->foreground.n >= FOREGROUND_ENOUGH ? &f->foreground : &f->inside;
+    const struct value_print *of = f->foreground.n >= FOREGROUND_ENOUGH ? &f->foreground : &f->inside;
     if (!f->is_ct || !(of->low < of->high))
         return; /* the percentiles of `auto` stay */
     rule->clip = CLIP_LAST;

@@ -22,7 +22,7 @@ struct sums_job {
     int power; /* 1: sum of v, 2: sum of (v - about)^2 */
     struct block_sum {
         double sum, min, max;
-    } *block;
+    } * block;
 };
 
 static void sum_block(void *arg, int64_t b)
@@ -53,8 +53,7 @@ static struct block_sum add_blocks(struct sums_job *job, struct pool *pool)
     return all;
 }
 
-int moments_of(struct moments *out, const float *values, int64_t n, struct pool *pool,
-               struct error *e)
+int moments_of(struct moments *out, const float *values, int64_t n, struct pool *pool, struct error *e)
 {
     struct sums_job job = {.values = values, .n = n, .power = 1};
     job.block = mem_alloc(e, (size_t)(n / BLOCK + 1), sizeof *job.block);

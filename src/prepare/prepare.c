@@ -28,9 +28,9 @@ struct work {
 enum part { IMAGE, LABEL, MASK };
 
 /* Replaces each part that exists by what change() makes of it, which may free its voxels. */
-static int change_parts(struct work *w, int (*change)(struct volume *out, struct volume *in,
-                                                      const struct work *w, enum part part,
-                                                      struct error *e),
+static int change_parts(struct work *w,
+                        int (*change)(struct volume *out, struct volume *in, const struct work *w,
+                                      enum part part, struct error *e),
                         struct error *e)
 {
     struct volume *parts[] = {&w->p->image, &w->p->label, &w->p->mask}, made;
@@ -47,19 +47,19 @@ static int change_parts(struct work *w, int (*change)(struct volume *out, struct
 
 /* ---- the start: floats, classes, mask -------------------------------------------------------- */
 
-static int check_case(const struct recipe *r, const struct volume *image,
-                      const struct volume *label, struct error *e)
+static int check_case(const struct recipe *r, const struct volume *image, const struct volume *label,
+                      struct error *e)
 {
     long long channels = volume_channels(image);
     if (channels > RECIPE_MAX_CHANNELS)
-        return fail(e, ERR_DATA, "L14", "%lld channels, allowed at most %d", channels,
-                    RECIPE_MAX_CHANNELS);
+        return fail(e, ERR_DATA, "L14", "%lld channels, allowed at most %d", channels, RECIPE_MAX_CHANNELS);
     if (r->n_channels > 0 && channels != r->n_channels)
-        return fail(e, ERR_DATA, "L14", "%lld channels, the recipe is for %d", channels,
-                    r->n_channels);
+        return fail(e, ERR_DATA, "L14", "%lld channels, the recipe is for %d", channels, r->n_channels);
     if (recipe_needs_label(r) && !label)
-        return fail(e, ERR_DATA, "L01", "no label, but recipe %s crops around the true label; "
-                    "use one without 'paper-'", r->name);
+        return fail(e, ERR_DATA, "L01",
+                    "no label, but recipe %s crops around the true label; "
+                    "use one without 'paper-'",
+                    r->name);
     if (label && memcmp(label->dims, image->dims, 3 * sizeof image->dims[0]) != 0)
         return fail(e, ERR_DATA, "L02", "label and image differ in shape");
     return 0;
@@ -90,8 +90,7 @@ static int take_mask(struct work *w, struct error *e)
     return 0;
 }
 
-static int start(struct work *w, const struct volume *image, const struct volume *label,
-                 struct error *e)
+static int start(struct work *w, const struct volume *image, const struct volume *label, struct error *e)
 {
     struct prepared_transform *t = &w->p->transform;
     t->original = image->geometry;
@@ -111,8 +110,8 @@ static int start(struct work *w, const struct volume *image, const struct volume
 
 /* ---- grid ------------------------------------------------------------------------------------ */
 
-static int permute_part(struct volume *out, struct volume *in, const struct work *w,
-                        enum part part, struct error *e)
+static int permute_part(struct volume *out, struct volume *in, const struct work *w, enum part part,
+                        struct error *e)
 {
     (void)part;
     return volume_permute(out, in, w->p->transform.axis, w->p->transform.flip, e);
@@ -150,8 +149,8 @@ static int plan_grid(struct work *w, struct error *e)
     return 0;
 }
 
-static int resample_part(struct volume *out, struct volume *in, const struct work *w,
-                         enum part part, struct error *e)
+static int resample_part(struct volume *out, struct volume *in, const struct work *w, enum part part,
+                         struct error *e)
 {
     const enum resample_kind kinds[] = {w->r->image_kind, w->r->label_kind, RESAMPLE_NEAREST};
     return volume_resample_last(out, in, w->p->transform.grid, kinds[part], w->pool, e);
@@ -202,8 +201,7 @@ static int crop_around_label(struct box *out, const struct work *w, struct error
 {
     struct box label;
     if (!box_of_label(&label, w->p->label.data, w->p->label.dims))
-        return fail(e, ERR_DATA, "L07", "label has no foreground, but recipe %s crops around it",
-                    w->r->name);
+        return fail(e, ERR_DATA, "L07", "label has no foreground, but recipe %s crops around it", w->r->name);
     (w->r->crop == CROP_LABEL ? crop_margin : crop_la)(out, &label, w);
     return 0;
 }
@@ -320,8 +318,7 @@ static int standardise(struct work *w, int c, struct error *e)
     return 0;
 }
 
-static int clip_to_percentiles(struct work *w, int c, const struct recipe_channel *rule,
-                               struct error *e)
+static int clip_to_percentiles(struct work *w, int c, const struct recipe_channel *rule, struct error *e)
 {
     struct map_job job = channel_job(w, c);
     double low, high;
@@ -400,8 +397,8 @@ int prepare_end(struct prepared *io, const struct recipe *r, uint64_t case_key, 
 {
     struct work w = {r, io, case_key, pool};
     if (change_values(&w, STAGE_RAW, e) < 0 || reorient(&w, e) < 0 || resample(&w, e) < 0 ||
-        change_values(&w, STAGE_SCAN, e) < 0 || crop(&w, e) < 0 ||
-        change_values(&w, STAGE_CROP, e) < 0 || shrink_label(&io->label, e) < 0) {
+        change_values(&w, STAGE_SCAN, e) < 0 || crop(&w, e) < 0 || change_values(&w, STAGE_CROP, e) < 0 ||
+        shrink_label(&io->label, e) < 0) {
         prepared_free(io);
         return -1;
     }
@@ -439,19 +436,16 @@ static void invert_grid(struct resample_axis back[3], const struct prepared_tran
 static int check_back(const struct volume *v, const struct prepared_transform *t, struct error *e)
 {
     if (memcmp(v->dims, t->crop_dims, sizeof t->crop_dims) != 0)
-        return fail(e, ERR_DATA, NULL,
-                    "%lldx%lldx%lld voxels, the prepared case has %lldx%lldx%lld",
+        return fail(e, ERR_DATA, NULL, "%lldx%lldx%lld voxels, the prepared case has %lldx%lldx%lld",
                     (long long)v->dims[0], (long long)v->dims[1], (long long)v->dims[2],
-                    (long long)t->crop_dims[0], (long long)t->crop_dims[1],
-                    (long long)t->crop_dims[2]);
+                    (long long)t->crop_dims[0], (long long)t->crop_dims[1], (long long)t->crop_dims[2]);
     if (v->dtype != DTYPE_F32 && v->dtype != DTYPE_U8 && v->dtype != DTYPE_U16)
-        return fail(e, ERR_DATA, NULL, "type %s, allowed uint8, uint16 and float32",
-                    dtype_name(v->dtype));
+        return fail(e, ERR_DATA, NULL, "type %s, allowed uint8, uint16 and float32", dtype_name(v->dtype));
     return 0;
 }
 
-int prepare_map_back(struct volume *out, const struct volume *prepared,
-                     const struct prepared_transform *t, struct pool *pool, struct error *e)
+int prepare_map_back(struct volume *out, const struct volume *prepared, const struct prepared_transform *t,
+                     struct pool *pool, struct error *e)
 {
     enum resample_kind kind = prepared->dtype == DTYPE_F32 ? RESAMPLE_LINEAR : RESAMPLE_CLASSES;
     struct volume whole = {0}, made = {0};

@@ -73,8 +73,7 @@ struct recipe {
 
 /* "none", "auto", "la", "pancreas", "colon", "paper-la", "paper-pancreas", "paper-colon". `auto` is
  * not finished until recipe_choose() (fingerprint.h) has seen the data. */
-int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan,
-                 struct error *e);
+int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan, struct error *e);
 int recipe_needs_label(const struct recipe *r); /* 1: it crops around the true label */
 /* The same for a scan that has no label yet: the body (CT) or all of it in place of the box of the label. */
 struct recipe recipe_without_label(const struct recipe *r);
@@ -115,8 +114,8 @@ void prepared_free(struct prepared *p); /* zeroed ones are fine */
 /* Brings a volume on the prepared grid back to the original one. Integer types are masks: uint8 and
  * uint16, resampled by RESAMPLE_CLASSES. Float32 is a map of probabilities: resampled linearly.
  * What was cropped away is 0. Exact where the recipe did not resample. */
-int prepare_map_back(struct volume *out, const struct volume *prepared,
-                     const struct prepared_transform *t, struct pool *pool, struct error *e);
+int prepare_map_back(struct volume *out, const struct volume *prepared, const struct prepared_transform *t,
+                     struct pool *pool, struct error *e);
 
 /* JSON, with every number exact. Reading refuses what writing cannot have written. The NIfTI words
  * of the original geometry are not kept, its affine is. */

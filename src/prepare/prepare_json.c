@@ -146,10 +146,8 @@ static void visit_recipe(struct visit *v, struct recipe *r)
     r->reorient = visit_bool(v, "reorient", r->reorient);
     visit_reals(v, "spacing_mm", r->spacing_mm, 3);
     r->align = (enum recipe_align)visit_name(v, "align", (int)r->align, align_names);
-    r->image_kind =
-        (enum resample_kind)visit_name(v, "image_resampling", (int)r->image_kind, kind_names);
-    r->label_kind =
-        (enum resample_kind)visit_name(v, "label_resampling", (int)r->label_kind, kind_names);
+    r->image_kind = (enum resample_kind)visit_name(v, "image_resampling", (int)r->image_kind, kind_names);
+    r->label_kind = (enum resample_kind)visit_name(v, "label_resampling", (int)r->label_kind, kind_names);
     r->crop = (enum recipe_crop)visit_name(v, "crop", (int)r->crop, crop_names);
     r->margin = visit_int(v, "margin", r->margin, 0, 1 << 20);
     r->binary = visit_bool(v, "binary", r->binary);

@@ -18,7 +18,7 @@
 
 static const int64_t memory_bytes = (int64_t)2 << 30; /* beside other programs on an 8 GiB laptop */
 enum {
-    BYTES_EACH = 20, /* a value's share at the peak: stored 8, float 4, labels 4; or resampled to
+    BYTES_EACH = 20,       /* a value's share at the peak: stored 8, float 4, labels 4; or resampled to
                         twice as many, 2 x 8, and labels 4 */
     SAMPLES_ALL = 1 << 22, /* fingerprint values a channel: quantiles to 1e-3 */
     SAMPLES_CASE = 4096,
@@ -45,8 +45,7 @@ static void run_case(struct pass *p, int i, struct pool *inner)
     if (!c->bad && p->step(p->s, c, inner, &c->why) < 0) {
         c->bad = 1;
         report_line(&c->told.report, o->skip_bad ? REPORT_WARNING : REPORT_PROBLEM, NULL,
-                    *c->why.id ? c->why.id : NULL, "%s%s", c->why.text,
-                    o->skip_bad ? "; case left out" : "");
+                    *c->why.id ? c->why.id : NULL, "%s%s", c->why.text, o->skip_bad ? "; case left out" : "");
     }
     pthread_mutex_lock(&p->lock);
     p->done++;
@@ -149,8 +148,7 @@ static int measure_case(struct set *s, struct set_case *c, struct pool *inner, s
     if (load_case(&image, &label, s, c, &c->told.report, e) == 0) {
         /* The labels of test cases are none of the recipe's business. */
         const struct volume *seen = label.data && c->from->split == SPLIT_TRAIN ? &label : NULL;
-        status = case_print_measure(&c->print, &image, seen, s->o->nan, (uint64_t)(c - s->cases),
-                                    samples, e);
+        status = case_print_measure(&c->print, &image, seen, s->o->nan, (uint64_t)(c - s->cases), samples, e);
         if (status < 0)
             fail_in(e, c->from->images[0]);
     }
@@ -222,8 +220,7 @@ static void tell_oddities(struct set_case *c, const struct prepared *p)
                     p->transform.n_constant, p->transform.n_channels);
     if (p->n_label_lost > 0)
         report_line(&c->told.report, REPORT_WARNING, c->from->label, NULL,
-                    "%lld labelled voxels lie outside of the crop and are lost",
-                    (long long)p->n_label_lost);
+                    "%lld labelled voxels lie outside of the crop and are lost", (long long)p->n_label_lost);
 }
 
 static int make_case(struct set *s, struct set_case *c, struct pool *inner, struct error *e)
@@ -243,8 +240,7 @@ static int make_case(struct set *s, struct set_case *c, struct pool *inner, stru
     if (status < 0)
         return loaded < 0 ? -1 : fail_in(e, c->from->images[0]);
     c->transform = p.transform;
-    if (write_volume(&p.image, s, "images", c, e) < 0 ||
-        write_volume(&p.label, s, "labels", c, e) < 0 ||
+    if (write_volume(&p.image, s, "images", c, e) < 0 || write_volume(&p.label, s, "labels", c, e) < 0 ||
         write_volume(&p.mask, s, "masks", c, e) < 0 || state_save_case(s, c, e) < 0)
         status = -1;
     c->made = status == 0;
@@ -257,13 +253,13 @@ static int make_case(struct set *s, struct set_case *c, struct pool *inner, stru
 static int make_all(struct prepare_summary *out, struct set *s, int64_t largest, struct error *e)
 {
     struct pass pass = {.s = s, .name = "prepare", .step = make_case};
-    if (state_lock(s, e) < 0 || set_keys(s, e) < 0 || state_load(s, e) < 0 ||
-        state_begin(s, e) < 0)
+    if (state_lock(s, e) < 0 || set_keys(s, e) < 0 || state_load(s, e) < 0 || state_begin(s, e) < 0)
         return -1;
     if (recipe_needs_label(&s->recipe))
         report_line(s->o->report, REPORT_NOTE, s->d->root, NULL,
                     "recipe %s crops around the true label of every case, as published; a scan "
-                    "without a label cannot be prepared so", s->recipe.name);
+                    "without a label cannot be prepared so",
+                    s->recipe.name);
     if (run_pass(out, &pass, largest, e) < 0)
         return -1;
     for (int i = 0; i < s->n; i++) {
@@ -362,8 +358,8 @@ static int prepare_all(struct prepare_summary *out, struct set *s, struct error 
     return take_fingerprint(s, e) < 0 ? -1 : make_all(out, s, largest, e);
 }
 
-int prepare_set(struct prepare_summary *out, const struct dataset *d,
-                const struct prepare_options *o, struct error *e)
+int prepare_set(struct prepare_summary *out, const struct dataset *d, const struct prepare_options *o,
+                struct error *e)
 {
     struct set s = {.d = d, .o = o, .lock = -1};
     memset(out, 0, sizeof *out);

@@ -42,7 +42,7 @@ struct prepare_summary {
 
 /* Returns 0 also if cases were refused. Unless skip_bad, there is then no prepared.json; and nothing at all
  * was written if they could not be read. */
-int prepare_set(struct prepare_summary *out, const struct dataset *d,
-                const struct prepare_options *o, struct error *e);
+int prepare_set(struct prepare_summary *out, const struct dataset *d, const struct prepare_options *o,
+                struct error *e);
 
 #endif

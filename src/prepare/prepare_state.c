@@ -113,8 +113,10 @@ static int check_folder(const struct set *s, struct error *e)
     io_listing_free(&l);
     if (n == 0)
         return 0;
-    fail(e, ERR_CONFIG, "O03", "holds %d entr%s but no prepared.json, by which falx knows its own; empty "
-         "it or choose another folder", n, n == 1 ? "y" : "ies");
+    fail(e, ERR_CONFIG, "O03",
+         "holds %d entr%s but no prepared.json, by which falx knows its own; empty "
+         "it or choose another folder",
+         n, n == 1 ? "y" : "ies");
     return fail_in(e, folder);
 }
 
@@ -190,11 +192,12 @@ static int load_finished(struct set *s, struct error *e)
     if (js_read_file(&json, s->json, e) < 0)
         return s->o->force ? 0 : -1;
     if (recipe_from_json(&was, js_get(json, "recipe"), NULL) == 0 &&
-        recipe_hash(&hash_was, &was, NULL) == 0 &&
-        recipe_hash(&hash_is, &s->recipe, NULL) == 0 && hash_was == hash_is) {
+        recipe_hash(&hash_was, &was, NULL) == 0 && recipe_hash(&hash_is, &s->recipe, NULL) == 0 &&
+        hash_was == hash_is) {
         accept_records(s, json);
     } else if (!s->o->force) {
-        fail(e, ERR_CONFIG, "O04", "was prepared by another recipe or from other scans; `prepare --force` "
+        fail(e, ERR_CONFIG, "O04",
+             "was prepared by another recipe or from other scans; `prepare --force` "
              "replaces it, `train --cache` takes another folder");
         status = fail_in(e, s->o->folder);
     }
@@ -252,8 +255,8 @@ int state_is_current(struct set *s)
     const char *was = js_text(js_get(json, "request"));
     const struct recipe named = s->recipe;
     key_text(request, request_hash(s));
-    if (was && strcmp(was, request) == 0 &&
-        recipe_from_json(&s->recipe, js_get(json, "recipe"), NULL) == 0 && set_keys(s, NULL) == 0)
+    if (was && strcmp(was, request) == 0 && recipe_from_json(&s->recipe, js_get(json, "recipe"), NULL) == 0 &&
+        set_keys(s, NULL) == 0)
         n_kept = accept_records(s, json);
     js_free(json);
     if (n_kept < s->n)
@@ -264,8 +267,7 @@ int state_is_current(struct set *s)
 /* ---- records --------------------------------------------------------------------------------- */
 
 /* A path below the output folder, as the data set's reader wants it. */
-static void path_to_json(struct js_out *o, const char *key, const char *part,
-                         const struct set_case *c)
+static void path_to_json(struct js_out *o, const char *key, const char *part, const struct set_case *c)
 {
     char *path = mem_format(&o->why, "%s/%s.nii.gz", part, c->stem);
     if (path)
@@ -364,9 +366,10 @@ static void classes_to_json(struct js_out *o, const struct set *s)
     for (int i = 0; i < n; i++) {
         char number[24];
         snprintf(number, sizeof number, "class %d", i);
-        js_out_text(o, NULL, n < d->n_classes && i > 0 ? "foreground"
-                             : d->class_names          ? d->class_names[i]
-                                                       : number);
+        js_out_text(o, NULL,
+                    n < d->n_classes && i > 0 ? "foreground"
+                    : d->class_names          ? d->class_names[i]
+                                              : number);
     }
     js_out_close(o, ']');
 }
@@ -404,8 +407,8 @@ static int write_prepared(const struct set *s, struct error *e)
 
 int state_finish(const struct set *s, struct error *e)
 {
-    if (write_list(s, "train.list", SPLIT_TRAIN, e) < 0 ||
-        write_list(s, "test.list", SPLIT_TEST, e) < 0 || write_prepared(s, e) < 0)
+    if (write_list(s, "train.list", SPLIT_TRAIN, e) < 0 || write_list(s, "test.list", SPLIT_TEST, e) < 0 ||
+        write_prepared(s, e) < 0)
         return -1;
     io_remove_tree(s->unfinished);
     return 0;

@@ -24,29 +24,42 @@
 #define ZOOM .align = ALIGN_ENDS, .image_kind = RESAMPLE_LINEAR, .label_kind = RESAMPLE_NEAREST
 
 #define CT /* 1 mm, window of soft tissue */ .spacing_mm = {1, 1, 1}, .patch = {96, 96, 96}
-#define WINDOW(when) {.clip = when, .low = -125, .high = 275, .scale = SCALE_CROP, .std = 1}
+#define WINDOW(when)                                                                                         \
+    {                                                                                                        \
+        .clip = when, .low = -125, .high = 275, .scale = SCALE_CROP, .std = 1                                \
+    }
 #define OUR_CT OURS, CT, .reorient = 1, .crop = CROP_BODY, .channel = {WINDOW(CLIP_LAST)}
-#define PAPER_CT \
-    ZOOM, CT, .crop = CROP_LABEL, .margin = 25, .binary = 1, .channel = {WINDOW(CLIP_FIRST)}
+#define PAPER_CT ZOOM, CT, .crop = CROP_LABEL, .margin = 25, .binary = 1, .channel = {WINDOW(CLIP_FIRST)}
 
 static const struct recipe recipes[] = {
     /* Percentiles spare the outliers that coils and implants make. */
-    {.name = "auto", OURS, .reorient = 1, .crop = CROP_NONZERO,
+    {.name = "auto",
+     OURS,
+     .reorient = 1,
+     .crop = CROP_NONZERO,
      .channel = {{CLIP_PERCENTILES, .low = 0.5, .high = 99.5, .scale = SCALE_CROP, .std = 1}}},
-    {.name = "la", OURS, .reorient = 1, .crop = CROP_NONZERO,
-     .channel = {{.scale = SCALE_CROP, .std = 1}}, .patch = {112, 112, 80}},
+    {.name = "la",
+     OURS,
+     .reorient = 1,
+     .crop = CROP_NONZERO,
+     .channel = {{.scale = SCALE_CROP, .std = 1}},
+     .patch = {112, 112, 80}},
     {.name = "pancreas", OUR_CT},
     {.name = "colon", OUR_CT},
-    {.name = "paper-la", OURS, .crop = CROP_LABEL_LA, .binary = 1, .keep_mask = 1,
-     .channel = {{.scale = SCALE_SCAN, .std = 1}}, .patch = {112, 112, 80}},
+    {.name = "paper-la",
+     OURS,
+     .crop = CROP_LABEL_LA,
+     .binary = 1,
+     .keep_mask = 1,
+     .channel = {{.scale = SCALE_SCAN, .std = 1}},
+     .patch = {112, 112, 80}},
     {.name = "paper-pancreas", PAPER_CT},
     {.name = "paper-colon", PAPER_CT},
     {.name = "none", OURS, .channel = {{.std = 1}}},
 };
 enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
 
-int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan,
-                 struct error *e)
+int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_policy nan, struct error *e)
 {
     char allowed[160] = "";
     for (size_t i = 0, n = 0; i < N_RECIPES; i++) {

@@ -166,8 +166,8 @@ static void put_training(struct html *h, const struct report_page *p)
     int title = 0;
     struct html figure = {0};
     for (int i = -1; i < p->n_runs; i++) { /* -1: validation of all runs */
-        int drawn = i < 0 ? report_draw_validation(&figure, p, 0)
-                          : report_draw_losses(&figure, &p->runs[i], 0);
+        int drawn =
+            i < 0 ? report_draw_validation(&figure, p, 0) : report_draw_losses(&figure, &p->runs[i], 0);
         if (drawn && !title++)
             html_add(h, "<h2>Training</h2>\n");
         if (drawn)
@@ -187,7 +187,7 @@ void report_put_pictures(struct html *h, const struct report_pictures *p)
     const char *group = "";
     if (p->n > 0)
         html_add(h, "<h2>Pictures</h2>\n<p>Where masks are compared: agreed red, missed green, "
-                 "too much blue, right place but wrong class yellow.</p>\n");
+                    "too much blue, right place but wrong class yellow.</p>\n");
     for (int i = 0; i < p->n; i++) {
         const struct report_picture *k = &p->picture[i];
         if (strcmp(group, k->group) != 0) {
@@ -240,8 +240,8 @@ static void put_facts(struct html *h, const struct report_page *p)
 void report_begin(struct html *h, const char *title, const char *version)
 {
     html_add(h, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
-             "<meta name=\"generator\" content=\"falx ");
+                "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+                "<meta name=\"generator\" content=\"falx ");
     html_text(h, version);
     html_add(h, "\"/>\n<title>");
     html_text(h, title);

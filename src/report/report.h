@@ -22,12 +22,12 @@ extern const char *const report_title[REPORT_METRICS];  /* "Dice", ..., "95HD" *
 int report_is_share(int m); /* 1: number m of them is shown in percent, and more is better; 0: a distance */
 
 struct report_scores {
-    char unit[16];             /* "mm", "voxels": of distances */
-    int n_cases;               /* 0: no scores */
-    char **names;              /* (n_cases) */
-    double *dice;              /* (n_cases), mean over classes; NaN: undefined */
+    char unit[16]; /* "mm", "voxels": of distances */
+    int n_cases;   /* 0: no scores */
+    char **names;  /* (n_cases) */
+    double *dice;  /* (n_cases), mean over classes; NaN: undefined */
     double mean[REPORT_METRICS], sd[REPORT_METRICS];
-    int n_classes;             /* the first REPORT_CLASSES of them */
+    int n_classes; /* the first REPORT_CLASSES of them */
     int class_number[REPORT_CLASSES];
     double class_mean[REPORT_CLASSES], class_sd[REPORT_CLASSES]; /* Dice */
 };
@@ -43,14 +43,14 @@ struct report_fact {
 };
 
 struct report_run {
-    char *name;                       /* of the folder */
+    char *name; /* of the folder */
     char *method;
-    double seconds;                   /* of training; NaN: not told */
-    struct report_fact *facts;        /* the same names in the same order for every run */
+    double seconds;            /* of training; NaN: not told */
+    struct report_fact *facts; /* the same names in the same order for every run */
     int n_facts;
-    char **class_names;               /* (n_class_names), or NULL */
+    char **class_names; /* (n_class_names), or NULL */
     int n_class_names;
-    char **curve_names;               /* "loss" and its terms, in the order of the alphabet */
+    char **curve_names; /* "loss" and its terms, in the order of the alphabet */
     struct runs_curve *curves;
     int n_curves;
     struct runs_curve validation;
@@ -59,7 +59,7 @@ struct report_run {
 };
 /* Reads a run folder; one without metrics.sqlite has no curves. */
 int report_run_read(struct report_run *out, const char *folder, struct error *e);
-void report_run_free(struct report_run *r); /* zeroed ones are fine */
+void report_run_free(struct report_run *r);       /* zeroed ones are fine */
 int64_t report_steps(const struct report_run *r); /* of all phases, as far as noted */
 
 struct report_picture {

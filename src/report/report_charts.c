@@ -99,10 +99,10 @@ static int add_curve(struct chart *c, const struct runs_curve *curve, const stru
 /* ---- losses ---------------------------------------------------------------------------------------- */
 
 /* Terms worth a colour, the most telling first; what is not named here comes after, by the alphabet. */
-static const char *const order[] = {"loss", "supervised", "consistency", "entropy", "ged", "bcl", "pseudo",
-                                    "pasted", "pcl_pseudo", "pcl_labeled", "adversarial", "critic",
-                                    "contrast", "distillation",
-                                    "distance", "ce", "likelihood", "dice"};
+static const char *const order[] = {"loss",        "supervised", "consistency", "entropy",      "ged",
+                                    "bcl",         "pseudo",     "pasted",      "pcl_pseudo",   "pcl_labeled",
+                                    "adversarial", "critic",     "contrast",    "distillation", "distance",
+                                    "ce",          "likelihood", "dice"};
 static const char *const not_losses[] = {"gradient", "critic_gradient", "weight", "rate", "certain"};
 enum { N_ORDER = sizeof order / sizeof *order, N_NOT = sizeof not_losses / sizeof *not_losses };
 
@@ -140,8 +140,15 @@ int report_draw_losses(struct html *h, const struct report_run *r, int alone)
             if (rank_of(r->curve_names[i]) == rank)
                 colour += add_curve(&c, &r->curves[i], &p, r->curve_names[i], colour, h);
     snprintf(title, sizeof title, "%.80s: loss and its terms", r->name);
-    struct svg_chart chart = {.title = title, .x_name = "step", .y_name = "loss", .series = c.series,
-                              .n_series = c.n, .marks = marks, .log = 1, .smooth = 1, .alone = alone};
+    struct svg_chart chart = {.title = title,
+                              .x_name = "step",
+                              .y_name = "loss",
+                              .series = c.series,
+                              .n_series = c.n,
+                              .marks = marks,
+                              .log = 1,
+                              .smooth = 1,
+                              .alone = alone};
     chart.n_marks = put_marks(marks, text, r, &p);
     if (c.n > 0)
         svg_lines(h, &chart);
@@ -161,8 +168,13 @@ int report_draw_validation(struct html *h, const struct report_page *page, int a
         find_phases(&p, &page->runs[i]);
         add_curve(&c, &page->runs[i].validation, &p, page->runs[i].name, i, h);
     }
-    struct svg_chart chart = {.title = "Dice on validation cases", .x_name = "step", .y_name = "Dice",
-                              .series = c.series, .n_series = c.n, .marks = marks, .alone = alone};
+    struct svg_chart chart = {.title = "Dice on validation cases",
+                              .x_name = "step",
+                              .y_name = "Dice",
+                              .series = c.series,
+                              .n_series = c.n,
+                              .marks = marks,
+                              .alone = alone};
     if (page->n_runs == 1)
         chart.n_marks = put_marks(marks, text, &page->runs[0], &p);
     if (c.n > 0)
@@ -203,9 +215,13 @@ int report_draw_cases(struct html *h, const struct report_page *p, int alone, st
             mine[i] = dice_of(&p->runs[r].scores, first->names[i]);
         rows[n_rows++] = (struct svg_row){.name = p->runs[r].name, .value = mine};
     }
-    struct svg_dots d = {.title = "Dice of each case", .x_name = "Dice",
-                         .cases = (const char *const *)first->names, .n_cases = first->n_cases,
-                         .rows = rows, .n_rows = n_rows, .alone = alone};
+    struct svg_dots d = {.title = "Dice of each case",
+                         .x_name = "Dice",
+                         .cases = (const char *const *)first->names,
+                         .n_cases = first->n_cases,
+                         .rows = rows,
+                         .n_rows = n_rows,
+                         .alone = alone};
     svg_dots(h, &d);
     mem_free(value);
     return 1;

@@ -13,11 +13,11 @@
 #include "report/report.h"
 
 enum {
-    MAX_CASES = 10000,          /* more than any set of the field */
-    MAX_CURVES = 64,            /* a method notes a dozen numbers */
+    MAX_CASES = 10000, /* more than any set of the field */
+    MAX_CURVES = 64,   /* a method notes a dozen numbers */
     MAX_PICTURES = 500,
     MAX_PICTURE_BYTES = 16 << 20,
-    MAX_ALL_BYTES = 256 << 20   /* of all pictures: a browser still opens the page */
+    MAX_ALL_BYTES = 256 << 20 /* of all pictures: a browser still opens the page */
 };
 
 const enum metric report_metric[REPORT_METRICS] = {METRIC_DICE, METRIC_JACCARD, METRIC_ASD, METRIC_HD95};
@@ -122,15 +122,28 @@ void report_scores_free(struct report_scores *s)
 static const struct {
     const char *key, *name;
 } shown[] = {
-    {"trained_method", "method"}, {"preset", "preset"}, {"seed", "seed"}, {"steps", "steps of a phase"},
-    {"budget", "time allowed"}, {NULL, "seconds taken"}, /* from metrics.sqlite */
+    {"trained_method", "method"},
+    {"preset", "preset"},
+    {"seed", "seed"},
+    {"steps", "steps of a phase"},
+    {"budget", "time allowed"},
+    {NULL, "seconds taken"}, /* from metrics.sqlite */
     {"labeled_cases", "labelled cases"},
-    {"unlabeled_cases", "unlabelled cases"}, {"validation_cases", "validation cases"},
-    {"n_classes", "classes, with background"}, {"image_channels", "channels"}, {"network_patch", "patch"},
-    {"batch", "batch"}, {"labeled-batch", "of it labelled"}, {"filters", "filters"},
+    {"unlabeled_cases", "unlabelled cases"},
+    {"validation_cases", "validation cases"},
+    {"n_classes", "classes, with background"},
+    {"image_channels", "channels"},
+    {"network_patch", "patch"},
+    {"batch", "batch"},
+    {"labeled-batch", "of it labelled"},
+    {"filters", "filters"},
     {"augment", "augmentation"},
-    {"optimizer", "update rule"}, {"schedule", "learning rate over time"}, {"lr", "learning rate"},
-    {"precision_used", "precision"}, {"processor", "processor"}, {"data_hash", "hash of the data"},
+    {"optimizer", "update rule"},
+    {"schedule", "learning rate over time"},
+    {"lr", "learning rate"},
+    {"precision_used", "precision"},
+    {"processor", "processor"},
+    {"data_hash", "hash of the data"},
     {"falx", "falx"},
 };
 enum { N_SHOWN = sizeof shown / sizeof *shown };
@@ -352,7 +365,7 @@ static int add_picture(struct report_pictures *p, const char *folder, const char
     *new = (struct report_picture){.group = mem_string(e, group)};
     new->name = mem_format(e, "%.*s", (int)(strlen(file) - strlen(".png")), file);
     char *path = path_join(e, folder, file);
-    int result = new->group && new->name && path ? read_png(new, path, e) : -1;
+    int result = new->group &&new->name &&path ? read_png(new, path, e) : -1;
     mem_free(path);
     return result;
 }

@@ -10,25 +10,28 @@
 #include "report/svg.h"
 
 enum {
-    WIDTH = 700, HEIGHT = 300, /* of the drawing; fits a page of 60 rem and half a sheet of paper */
-    LEFT = 58, RIGHT = 18, BOTTOM = 44,
-    TITLE = 20, /* baseline of the title */
-    LINE = 17,  /* from one line of the legend to the next */
+    WIDTH = 700,
+    HEIGHT = 300, /* of the drawing; fits a page of 60 rem and half a sheet of paper */
+    LEFT = 58,
+    RIGHT = 18,
+    BOTTOM = 44,
+    TITLE = 20,  /* baseline of the title */
+    LINE = 17,   /* from one line of the legend to the next */
     PHASES = 14, /* height of the names of phases */
-    ROW = 18,   /* of a case or method in svg_dots */
-    LETTER = 7, /* about the width of a letter of 12 units */
+    ROW = 18,    /* of a case or method in svg_dots */
+    LETTER = 7,  /* about the width of a letter of 12 units */
     FEW_CASES = 40,
     MOST_DOTS = 60, /* of a curve: more would touch */
-    MAX_NAME = 24 /* letters of a name beside a row */
+    MAX_NAME = 24   /* letters of a name beside a row */
 };
 
 /* Literal colours: most programs that draw SVG files know no variables of style sheets. */
-#define COLOURS(c0, c1, c2, c3, c4, c5, ink, dim, line)                                            \
-    ".fx text{fill:" dim "}.fx .t,.fx .k{fill:" ink "}"                                            \
-    ".fx .g,.fx .f{stroke:" line "}.fx .m,.fx .b{stroke:" dim "}"                                  \
-    ".fx .l0{stroke:" c0 "}.fx .l1{stroke:" c1 "}.fx .l2{stroke:" c2 "}"                           \
-    ".fx .l3{stroke:" c3 "}.fx .l4{stroke:" c4 "}.fx .l5{stroke:" c5 "}"                           \
-    ".fx .d0{fill:" c0 "}.fx .d1{fill:" c1 "}.fx .d2{fill:" c2 "}"                                 \
+#define COLOURS(c0, c1, c2, c3, c4, c5, ink, dim, line)                                                      \
+    ".fx text{fill:" dim "}.fx .t,.fx .k{fill:" ink "}"                                                      \
+    ".fx .g,.fx .f{stroke:" line "}.fx .m,.fx .b{stroke:" dim "}"                                            \
+    ".fx .l0{stroke:" c0 "}.fx .l1{stroke:" c1 "}.fx .l2{stroke:" c2 "}"                                     \
+    ".fx .l3{stroke:" c3 "}.fx .l4{stroke:" c4 "}.fx .l5{stroke:" c5 "}"                                     \
+    ".fx .d0{fill:" c0 "}.fx .d1{fill:" c1 "}.fx .d2{fill:" c2 "}"                                           \
     ".fx .d3{fill:" c3 "}.fx .d4{fill:" c4 "}.fx .d5{fill:" c5 "}"
 
 const char *svg_style(void)
@@ -37,15 +40,16 @@ const char *svg_style(void)
     return ".fx{font:12px system-ui,sans-serif}.fx .t{font-weight:600;font-size:14px}"
            ".fx path{fill:none;stroke-width:1.8;stroke-linejoin:round}.fx .g{stroke-width:1}"
            ".fx .m{stroke-dasharray:4 4}.fx .b{stroke-width:1.5}.fx .f{stroke-width:1;opacity:.4}"
-           ".fx .raw{opacity:.28;stroke-width:1}.fx .h1{stroke-dasharray:7 3}.fx .h2{stroke-dasharray:2 3}\n"
-           COLOURS("#1f6fb4", "#cf3f54", "#20855c", "#a8730a", "#7548b0", "#59616c", "#1c2026", "#5a626c",
-                   "#c9ced5") "\n"
-           "@media(prefers-color-scheme:dark){"
-           COLOURS("#6db3f2", "#ff8796", "#5fd3a2", "#e8b84a", "#b998f2", "#aab2bd", "#e7eaee", "#a3abb5",
-                   "#3d444d") "}\n"
-           "@media print{"
-           COLOURS("#1f6fb4", "#cf3f54", "#20855c", "#a8730a", "#7548b0", "#59616c", "#000", "#444",
-                   "#bbb") "}\n";
+           ".fx .raw{opacity:.28;stroke-width:1}.fx .h1{stroke-dasharray:7 3}.fx .h2{stroke-dasharray:2 "
+           "3}\n" COLOURS(
+               "#1f6fb4", "#cf3f54", "#20855c", "#a8730a", "#7548b0", "#59616c", "#1c2026", "#5a626c",
+               "#c9ced5") "\n"
+                          "@media(prefers-color-scheme:dark){" COLOURS(
+                              "#6db3f2", "#ff8796", "#5fd3a2", "#e8b84a", "#b998f2", "#aab2bd", "#e7eaee",
+                              "#a3abb5", "#3d444d") "}\n"
+                                                    "@media print{" COLOURS("#1f6fb4", "#cf3f54", "#20855c",
+                                                                            "#a8730a", "#7548b0", "#59616c",
+                                                                            "#000", "#444", "#bbb") "}\n";
 }
 
 /* More curves than colours: the next six are dashed, the last dotted. */
@@ -82,8 +86,8 @@ static void put_text(struct html *h, double x, double y, const char *more, const
 
 static void put_line(struct html *h, const char *class, double x0, double y0, double x1, double y1)
 {
-    html_add(h, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x0, y0,
-             x1, y1);
+    html_add(h, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x0, y0, x1,
+             y1);
 }
 
 static void put_dot(struct html *h, int colour, double x, double y, double r, const char *name)
@@ -106,8 +110,10 @@ static void begin(struct html *h, double height, const char *title, int alone)
     html_text(h, title);
     html_add(h, "\">\n");
     if (alone) /* a page has its own ground; a file gets one in the tone of its text */
-        html_add(h, "<style>%ssvg{background:#fff}@media(prefers-color-scheme:dark){"
-                 "svg{background:#16191d}}</style>\n", svg_style());
+        html_add(h,
+                 "<style>%ssvg{background:#fff}@media(prefers-color-scheme:dark){"
+                 "svg{background:#16191d}}</style>\n",
+                 svg_style());
     put_text(h, LEFT, TITLE, " class=\"t\"", title);
 }
 
@@ -200,8 +206,8 @@ static void find_extents(struct extent *x, struct extent *y, const struct svg_ch
             stretch(x, c->series[s].x[c->series[s].n - 1]);
 }
 
-static void put_curve(struct html *h, const struct frame *f, const char *class, int colour,
-                      const double *x, const double *y, int n)
+static void put_curve(struct html *h, const struct frame *f, const char *class, int colour, const double *x,
+                      const double *y, int n)
 {
     for (int i = 0; i < n;) {
         int end = i;

@@ -24,10 +24,10 @@ enum {
 const char *svg_style(void);
 
 struct svg_series {
-    const char *name;     /* in the legend; NULL: none, a continuation of another one */
-    const double *x, *y;  /* x ascending. Points that are not finite, or beyond 1e30, are gaps */
+    const char *name;    /* in the legend; NULL: none, a continuation of another one */
+    const double *x, *y; /* x ascending. Points that are not finite, or beyond 1e30, are gaps */
     int n;
-    int colour;           /* 0 ..; from SVG_COLOURS on dashed */
+    int colour; /* 0 ..; from SVG_COLOURS on dashed */
 };
 
 struct svg_mark {
@@ -41,16 +41,16 @@ struct svg_chart {
     int n_series;
     const struct svg_mark *marks; /* ascending */
     int n_marks;
-    int log;              /* 1: a logarithmic axis if data >= 0 span a factor of 30 or more */
-    int dots;             /* 1: a dot at each point, too, for curves of few */
-    int smooth;           /* 1: a moving mean, over the curve itself drawn faintly */
-    int alone;            /* 1: a file by itself */
+    int log;    /* 1: a logarithmic axis if data >= 0 span a factor of 30 or more */
+    int dots;   /* 1: a dot at each point, too, for curves of few */
+    int smooth; /* 1: a moving mean, over the curve itself drawn faintly */
+    int alone;  /* 1: a file by itself */
 };
 void svg_lines(struct html *h, const struct svg_chart *c);
 
 struct svg_row {
-    const char *name;     /* of the method */
-    const double *value;  /* of each case; NaN: none */
+    const char *name;    /* of the method */
+    const double *value; /* of each case; NaN: none */
 };
 struct svg_dots {
     const char *title, *x_name;
@@ -70,7 +70,7 @@ struct svg_scatter {
     const int *colour;        /* of each point; NULL: all the first */
     const char *const *kinds; /* (n_kinds) names of the colours, from the first on */
     int n_kinds;
-    const double *x, *y;      /* not finite: left out */
+    const double *x, *y; /* not finite: left out */
     int n;
     int alone;
 };
@@ -85,7 +85,7 @@ struct svg_axis {
 };
 /* An axis that holds lo .. hi, with round numbers; any input gives a usable one. */
 void svg_axis_fit(struct svg_axis *out, double lo, double hi, int log);
-double svg_axis_place(const struct svg_axis *a, double value); /* 0 at lo, 1 at hi; kept inside */
+double svg_axis_place(const struct svg_axis *a, double value);             /* 0 at lo, 1 at hi; kept inside */
 char *svg_axis_label(char out[24], const struct svg_axis *a, double tick); /* returns out */
 /* Means of as many neighbours as it takes to have at most SVG_MAX_POINTS; gaps are left out of means.
  * Returns the number of points. */

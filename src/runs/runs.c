@@ -58,20 +58,16 @@ struct runs {
 static enum error_code code_of(int sqlite_code)
 {
     switch (sqlite_code & 0xFF) {
-    case SQLITE_NOMEM:
-        return ERR_MEMORY;
+    case SQLITE_NOMEM: return ERR_MEMORY;
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
     case SQLITE_SCHEMA:
     case SQLITE_ERROR: /* a table or column is not as we make them */
     case SQLITE_MISMATCH:
-    case SQLITE_CONSTRAINT:
-        return ERR_DATA;
+    case SQLITE_CONSTRAINT: return ERR_DATA;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        return ERR_BUSY;
-    default: /* FULL, IOERR, READONLY, CANTOPEN, PERM, AUTH */
-        return ERR_SYSTEM;
+    case SQLITE_LOCKED: return ERR_BUSY;
+    default: /* FULL, IOERR, READONLY, CANTOPEN, PERM, AUTH */ return ERR_SYSTEM;
     }
 }
 
@@ -79,10 +75,10 @@ static int failed(const struct runs *r, const char *what, struct error *e)
 {
     int code = sqlite3_extended_errcode(r->db);
     int kind = code & 0xFF;
-    const char *id = kind == SQLITE_FULL                                ? "P04"
+    const char *id = kind == SQLITE_FULL                               ? "P04"
                      : kind == SQLITE_NOTADB || kind == SQLITE_CORRUPT ? RUNS_DAMAGED
                      : code_of(code) == ERR_SYSTEM                     ? "P05"
-                                                                        : NULL;
+                                                                       : NULL;
     fail(e, code_of(code), id, "%s: %s", what, sqlite3_errmsg(r->db));
     return fail_in(e, r->path);
 }
@@ -97,9 +93,7 @@ static int is_busy(const struct runs *r)
 
 static int execute(struct runs *r, const char *sql, struct error *e)
 {
-    return sqlite3_exec(r->db, sql, NULL, NULL, NULL) == SQLITE_OK
-               ? 0
-               : failed(r, "cannot write metrics", e);
+    return sqlite3_exec(r->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : failed(r, "cannot write metrics", e);
 }
 
 static sqlite3_stmt *prepare(struct runs *r, const char *sql, struct error *e)
@@ -159,8 +153,7 @@ static int check_pages(struct runs *r, struct error *e)
 static int check_mark(struct runs *r, int *empty, struct error *e)
 {
     int64_t mark, version, tables;
-    if (ask(&mark, r, "PRAGMA application_id", e) < 0 ||
-        ask(&version, r, "PRAGMA user_version", e) < 0 ||
+    if (ask(&mark, r, "PRAGMA application_id", e) < 0 || ask(&version, r, "PRAGMA user_version", e) < 0 ||
         ask(&tables, r, "SELECT count(*) FROM sqlite_schema", e) < 0)
         return -1;
     *empty = tables == 0 && mark == 0;
@@ -171,8 +164,8 @@ static int check_mark(struct runs *r, int *empty, struct error *e)
         return fail_in(e, r->path);
     }
     if (version > VERSION) {
-        fail(e, ERR_BUSY, "K04", "metrics of version %" PRId64 "; this falx reads up to %d",
-             version, VERSION);
+        fail(e, ERR_BUSY, "K04", "metrics of version %" PRId64 "; this falx reads up to %d", version,
+             VERSION);
         return fail_in(e, r->path);
     }
     return check_pages(r, e);
@@ -307,8 +300,7 @@ void runs_close(struct runs *r)
 static struct row *next_row(struct runs *r, struct error *e)
 {
     if (r->n_rows == PENDING_MAX) {
-        fail(e, ERR_BUSY, "P10", "another program has kept the metrics locked for %d rows",
-             PENDING_MAX);
+        fail(e, ERR_BUSY, "P10", "another program has kept the metrics locked for %d rows", PENDING_MAX);
         fail_in(e, r->path);
         return NULL;
     }
@@ -323,8 +315,7 @@ static struct row *next_row(struct runs *r, struct error *e)
     return &r->rows[r->n_rows++];
 }
 
-int runs_add_step(struct runs *r, int phase, int64_t step, const char *name, double value,
-                  struct error *e)
+int runs_add_step(struct runs *r, int phase, int64_t step, const char *name, double value, struct error *e)
 {
     CHECK(strlen(name) <= NAME_MAX_BYTES);
     struct row *row = next_row(r, e);
@@ -341,11 +332,8 @@ int runs_add_validation(struct runs *r, int phase, int64_t step, int class_index
     struct row *row = next_row(r, e);
     if (!row)
         return -1;
-    *row = (struct row){.is_validation = 1,
-                        .phase = phase,
-                        .step = step,
-                        .class_index = class_index,
-                        .value = dice};
+    *row = (struct row){
+        .is_validation = 1, .phase = phase, .step = step, .class_index = class_index, .value = dice};
     return 0;
 }
 
@@ -534,8 +522,7 @@ static int read_curve(struct runs_curve *out, struct runs *r, sqlite3_stmt *s, s
             break;
         out->phase[out->n] = sqlite3_column_int(s, 0);
         out->step[out->n] = sqlite3_column_int64(s, 1);
-        out->value[out->n++] =
-            sqlite3_column_type(s, 2) == SQLITE_NULL ? NAN : sqlite3_column_double(s, 2);
+        out->value[out->n++] = sqlite3_column_type(s, 2) == SQLITE_NULL ? NAN : sqlite3_column_double(s, 2);
     }
     if (result == 0 && step != SQLITE_DONE)
         result = failed(r, "cannot read metrics", e);

@@ -13,14 +13,13 @@
 #define RUNS_DAMAGED "K02" /* id of errors about a file that SQLite cannot read */
 
 struct runs;
-int runs_open(struct runs **out, const char *path, struct error *e);      /* made if missing */
+int runs_open(struct runs **out, const char *path, struct error *e); /* made if missing */
 int runs_open_reading(struct runs **out, const char *path, struct error *e);
-int runs_put_aside(const char *path, struct error *e);                    /* as PATH.damaged */
-void runs_close(struct runs *r);                                          /* flushes; NULL is fine */
+int runs_put_aside(const char *path, struct error *e); /* as PATH.damaged */
+void runs_close(struct runs *r);                       /* flushes; NULL is fine */
 int runs_forget_after(struct runs *r, int phase, int64_t step, struct error *e);
 /* name: at most 31 bytes. */
-int runs_add_step(struct runs *r, int phase, int64_t step, const char *name, double value,
-                  struct error *e);
+int runs_add_step(struct runs *r, int phase, int64_t step, const char *name, double value, struct error *e);
 /* class_index as in labels; the background, 0, is not in the mean of runs_validation. */
 int runs_add_validation(struct runs *r, int phase, int64_t step, int class_index, double dice,
                         struct error *e);
@@ -36,7 +35,7 @@ struct runs_curve {
 };
 /* A stored fact for mem_free, or NULL if there is none of that name. */
 int runs_fact(char **out, struct runs *r, const char *key, struct error *e);
-int runs_names(char ***names, int *n, struct runs *r, struct error *e);   /* of steps; mem_free each */
+int runs_names(char ***names, int *n, struct runs *r, struct error *e); /* of steps; mem_free each */
 int runs_curve(struct runs_curve *out, struct runs *r, const char *name, struct error *e);
 /* Validation Dice (mean over foreground classes) by step. */
 int runs_validation(struct runs_curve *out, struct runs *r, struct error *e);

@@ -64,9 +64,10 @@ static const struct {
 static int check_number(const char *name, const char *what, float value, float least, float most,
                         struct error *e)
 {
-    if (value >= least && value <= most) return 0; /* false for NaN */
-    return fail(e, ERR_CONFIG, "C02", "augmentation %s: %s %g, allowed %g..%g", name, what,
-                (double)value, (double)least, (double)most);
+    if (value >= least && value <= most)
+        return 0; /* false for NaN */
+    return fail(e, ERR_CONFIG, "C02", "augmentation %s: %s %g, allowed %g..%g", name, what, (double)value,
+                (double)least, (double)most);
 }
 
 int augment_check(const struct augment_options *o, struct error *e)
@@ -74,14 +75,17 @@ int augment_check(const struct augment_options *o, struct error *e)
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         const struct augment_range *r = (const void *)((const char *)o + ranges[i].offset);
         const char *name = ranges[i].name;
-        if (check_number(name, "probability", r->p, 0, 1, e) < 0) return -1;
-        if (r->p > 0 && (check_number(name, "lower end", r->lo, ranges[i].least, r->hi, e) < 0
-                         || check_number(name, "upper end", r->hi, r->lo, ranges[i].most, e) < 0))
+        if (check_number(name, "probability", r->p, 0, 1, e) < 0)
+            return -1;
+        if (r->p > 0 && (check_number(name, "lower end", r->lo, ranges[i].least, r->hi, e) < 0 ||
+                         check_number(name, "upper end", r->hi, r->lo, ranges[i].most, e) < 0))
             return -1;
     }
     for (int a = 0; a < 3; a++)
-        if (check_number("mirror", "probability", o->mirror_p[a], 0, 1, e) < 0) return -1;
-    if (o->elastic.p == 0) return 0;
+        if (check_number("mirror", "probability", o->mirror_p[a], 0, 1, e) < 0)
+            return -1;
+    if (o->elastic.p == 0)
+        return 0;
     return check_number("elastic", "spacing", o->elastic_spacing, 2, 1000, e);
 }
 
@@ -148,8 +152,7 @@ static void draw_wander(struct augment_draw *d, float scale, const int patch[3])
     }
 }
 
-static void draw_crop(struct augment_draw *d, enum augment_crop crop, const int extent[3],
-                      const int patch[3])
+static void draw_crop(struct augment_draw *d, enum augment_crop crop, const int extent[3], const int patch[3])
 {
     if (crop == AUGMENT_CROP_WITHIN) {
         draw_crop_within(d, extent, patch);
@@ -157,7 +160,8 @@ static void draw_crop(struct augment_draw *d, enum augment_crop crop, const int 
     }
     struct rng r = shared_rng(&d->key, AUGMENT_CROP);
     int small = 0;
-    for (int a = 0; a < 3; a++) small |= extent[a] <= patch[a];
+    for (int a = 0; a < 3; a++)
+        small |= extent[a] <= patch[a];
     for (int a = 0; a < 3; a++) {
         d->pad[a] = small ? augment_pad(extent[a], patch[a]) : 0;
         int room = extent[a] + 2 * d->pad[a] - patch[a]; /* >= 1 by the padding rule */
@@ -175,7 +179,8 @@ static void draw_turn(struct augment_draw *d, const struct augment_options *o)
     d->turns = o->rotflip ? turns : -1;
     d->flip = o->rotflip ? flip : -1;
     struct rng m = shared_rng(&d->key, AUGMENT_MIRROR);
-    for (int a = 0; a < 3; a++) d->mirror[a] = rng_uniform(&m) <= o->mirror_p[a];
+    for (int a = 0; a < 3; a++)
+        d->mirror[a] = rng_uniform(&m) <= o->mirror_p[a];
 }
 
 /* out = a * b */
@@ -187,8 +192,7 @@ static void multiply(float out[3][3], float a[3][3], float b[3][3])
 }
 
 /* Turns about axis 0, then 1, then 2, by the drawn angles; identity if not drawn. */
-static int draw_rotation(float out[3][3], const struct augment_draw *d,
-                         const struct augment_range *o)
+static int draw_rotation(float out[3][3], const struct augment_draw *d, const struct augment_range *o)
 {
     struct rng r = augment_rng(&d->key, AUGMENT_ROTATE);
     float m[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
@@ -209,8 +213,8 @@ static int draw_rotation(float out[3][3], const struct augment_draw *d,
 }
 
 /* Rotation acts in millimetres: voxel offsets are stretched by the spacing and back. */
-static void draw_warp(struct augment_draw *d, const struct augment_options *o,
-                      const struct stored_case *c, const int patch[3])
+static void draw_warp(struct augment_draw *d, const struct augment_options *o, const struct stored_case *c,
+                      const int patch[3])
 {
     float turn[3][3], spacing[3];
     float scale = draw_value(&o->scale, 1.0f, d, AUGMENT_SCALE);
@@ -219,21 +223,24 @@ static void draw_warp(struct augment_draw *d, const struct augment_options *o,
         int odd = d->turns > 0 && d->turns % 2; /* odd turns exchange axes 0 and 1 */
         int source = odd && a < 2 ? 1 - a : a;
         spacing[a] = (float)c->spacing_mm[source];
-        if (!(spacing[a] > 0)) spacing[a] = 1;
+        if (!(spacing[a] > 0))
+            spacing[a] = 1;
     }
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 3; j++)
             d->matrix[i][j] = scale * turn[i][j] * (i == j ? 1.0f : spacing[j] / spacing[i]);
     d->elastic_sd = draw_value(&o->elastic, 0.0f, d, AUGMENT_ELASTIC);
     d->warp = rotated || scale != 1.0f || d->elastic_sd > 0;
-    if (o->wander) draw_wander(d, scale, patch);
+    if (o->wander)
+        draw_wander(d, scale, patch);
 }
 
 /* Reverses axis `axis` of the turned frame. */
 static void frame_flip(struct frame *f, int axis)
 {
     for (int a = 0; a < 3; a++) {
-        if (f->from[a] != axis) continue;
+        if (f->from[a] != axis)
+            continue;
         f->base[a] += f->sign[a] * (f->extent[axis] - 1);
         f->sign[a] = -f->sign[a];
     }
@@ -251,12 +258,15 @@ static void frame_init(struct frame *f, const struct augment_draw *d, const int 
         int n = f->extent[0];
         f->extent[0] = f->extent[1];
         f->extent[1] = n;
-        for (int a = 0; a < 2; a++) f->from[a] = 1 - f->from[a];
+        for (int a = 0; a < 2; a++)
+            f->from[a] = 1 - f->from[a];
         frame_flip(f, 0);
     }
-    if (d->flip >= 0) frame_flip(f, d->flip);
+    if (d->flip >= 0)
+        frame_flip(f, d->flip);
     for (int a = 0; a < 3; a++)
-        if (d->mirror[a]) frame_flip(f, a);
+        if (d->mirror[a])
+            frame_flip(f, a);
 }
 
 /* A patch around a point of the case: any that holds it and could have been drawn without it. */
@@ -265,7 +275,8 @@ static void draw_focus(struct augment_draw *d, const struct augment_options *o, 
 {
     struct rng r = rng_start(d->key.seed, d->key.step, RNG_FOCUS, d->key.slot - d->key.view);
     struct frame f;
-    if (c->n_focus == 0 || rng_uniform(&r) > o->focus) return;
+    if (c->n_focus == 0 || rng_uniform(&r) > o->focus)
+        return;
     frame_init(&f, d, c->dims);
     const int *at = c->focus[rng_below(&r, (uint32_t)c->n_focus)].at;
     for (int a = 0; a < 3; a++) {
@@ -278,11 +289,11 @@ static void draw_focus(struct augment_draw *d, const struct augment_options *o, 
     }
 }
 
-void augment_draw(struct augment_draw *out, const struct augment_options *o,
-                  const struct stored_case *c, const int patch[3], const struct augment_key *key)
+void augment_draw(struct augment_draw *out, const struct augment_options *o, const struct stored_case *c,
+                  const int patch[3], const struct augment_key *key)
 {
     memset(out, 0, sizeof *out); /* padding bytes too: equal draws are equal bytes */
-    out->key.seed = key->seed; /* member by member, for the same reason */
+    out->key.seed = key->seed;   /* member by member, for the same reason */
     out->key.step = key->step;
     out->key.slot = key->slot;
     out->key.view = key->view;
@@ -302,13 +313,15 @@ void augment_draw(struct augment_draw *out, const struct augment_options *o,
     out->zoom = draw_value(&o->zoom, 1.0f, out, AUGMENT_ZOOM);
     out->gamma = draw_value(&o->gamma, 1.0f, out, AUGMENT_GAMMA);
     struct rng r = augment_rng(key, AUGMENT_GAMMA);
-    for (int i = 0; i < 2; i++) (void)rng_u32(&r); /* those of draw_value */
+    for (int i = 0; i < 2; i++)
+        (void)rng_u32(&r);                  /* those of draw_value */
     out->invert = rng_uniform(&r) <= 0.25f; /* nnU-Net: 0.1 inverted beside 0.3 plain */
 }
 
 void augment_reversed(int reversed[3], const struct augment_draw *draw)
 {
-    for (int a = 0; a < 3; a++) reversed[a] = draw->mirror[a] ^ (draw->flip == a);
+    for (int a = 0; a < 3; a++)
+        reversed[a] = draw->mirror[a] ^ (draw->flip == a);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -317,11 +330,14 @@ void augment_reversed(int reversed[3], const struct augment_draw *draw)
 static void copy_row(char *out, const char *in, int64_t from, int sign, int n, size_t each)
 {
     const char *first = in + (size_t)from * each;
-    if (sign > 0) memcpy(out, first, (size_t)n * each);
+    if (sign > 0)
+        memcpy(out, first, (size_t)n * each);
     else if (each == sizeof(float)) /* a fixed count of bytes makes memcpy one instruction */
-        for (int i = 0; i < n; i++) memcpy(out + 4 * i, first - 4 * i, sizeof(float));
+        for (int i = 0; i < n; i++)
+            memcpy(out + 4 * i, first - 4 * i, sizeof(float));
     else
-        for (int i = 0; i < n; i++) memcpy(out + (size_t)i * each, first - (size_t)i * each, each);
+        for (int i = 0; i < n; i++)
+            memcpy(out + (size_t)i * each, first - (size_t)i * each, each);
 }
 
 /* One array of the patch (image, label or mask), items of `each` bytes; in == NULL gives zeros. */
@@ -331,7 +347,8 @@ static void copy_patch(void *out, const int dims[3], const void *in, const struc
     /* stretch [lo, hi) of a row lies inside the frame */
     int shift[3] = {d->start[0] - d->pad[0], d->start[1] - d->pad[1], d->start[2] - d->pad[2]};
     int lo = shift[2] < 0 ? -shift[2] : 0, hi = f->extent[2] - shift[2];
-    if (hi > dims[2]) hi = dims[2];
+    if (hi > dims[2])
+        hi = dims[2];
     /* extents of the source along axes 1 and 2 */
     int n1 = f->extent[f->from[1]], n2 = f->extent[2];
     size_t row = (size_t)dims[2] * each;
@@ -344,7 +361,8 @@ static void copy_patch(void *out, const int dims[3], const void *in, const struc
                 memset(to, 0, row);
                 continue;
             }
-            for (int a = 0; a < 3; a++) p[a] = f->base[a] + f->sign[a] * q[f->from[a]];
+            for (int a = 0; a < 3; a++)
+                p[a] = f->base[a] + f->sign[a] * q[f->from[a]];
             int64_t from = ((int64_t)p[0] * n1 + p[1]) * n2 + p[2];
             memset(to, 0, (size_t)lo * each);
             copy_row(to + (size_t)lo * each, in, from, f->sign[2], hi - lo, each);
@@ -353,9 +371,8 @@ static void copy_patch(void *out, const int dims[3], const void *in, const struc
     }
 }
 
-void augment_apply(const struct patch *out, const struct augment_options *o,
-                   const struct augment_draw *draw, const struct stored_case *c,
-                   struct augment_scratch *s)
+void augment_apply(const struct patch *out, const struct augment_options *o, const struct augment_draw *draw,
+                   const struct stored_case *c, struct augment_scratch *s)
 {
     struct frame f;
     frame_init(&f, draw, c->dims);
@@ -363,11 +380,15 @@ void augment_apply(const struct patch *out, const struct augment_options *o,
         warp_patch(out, o, draw, &f, c, s);
     } else {
         size_t voxel = (size_t)out->channels * sizeof(float);
-        if (out->image) copy_patch(out->image, out->dims, c->image, draw, &f, voxel);
-        if (out->label) copy_patch(out->label, out->dims, c->label, draw, &f, sizeof(label_t));
-        if (out->mask) copy_patch(out->mask, out->dims, c->mask, draw, &f, 1);
+        if (out->image)
+            copy_patch(out->image, out->dims, c->image, draw, &f, voxel);
+        if (out->label)
+            copy_patch(out->label, out->dims, c->label, draw, &f, sizeof(label_t));
+        if (out->mask)
+            copy_patch(out->mask, out->dims, c->mask, draw, &f, 1);
     }
-    if (out->image) intensity_apply(out, draw, s);
+    if (out->image)
+        intensity_apply(out, draw, s);
 }
 
 /* ---- on a device ----------------------------------------------------------------------------- */
@@ -386,9 +407,15 @@ void augment_kernel(struct k_patch *out, const struct augment_draw *draw, const 
     struct rng noise = augment_rng(&draw->key, AUGMENT_VOXELS);
     frame_init(&f, draw, c->dims);
     affine_init(&m, draw, &f, patch);
-    *out = (struct k_patch){.h = patch[1], .w = patch[2], .factor = draw->brightness, .shift = draw->shift,
-                            .noise_sd = draw->noise_sd, .seed = noise.seed, .step = noise.step,
-                            .noise_first = noise.index, .stream = noise.stream};
+    *out = (struct k_patch){.h = patch[1],
+                            .w = patch[2],
+                            .factor = draw->brightness,
+                            .shift = draw->shift,
+                            .noise_sd = draw->noise_sd,
+                            .seed = noise.seed,
+                            .step = noise.step,
+                            .noise_first = noise.index,
+                            .stream = noise.stream};
     memcpy(out->dims, c->dims, sizeof out->dims);
     memcpy(out->matrix, m.matrix, sizeof out->matrix);
     memcpy(out->offset, m.offset, sizeof out->offset);
@@ -396,15 +423,17 @@ void augment_kernel(struct k_patch *out, const struct augment_draw *draw, const 
 
 /* ---- working memory -------------------------------------------------------------------------- */
 
-int augment_scratch_new(struct augment_scratch **out, const struct augment_options *o,
-                        int n_options, const int patch[3], int channels, struct error *e)
+int augment_scratch_new(struct augment_scratch **out, const struct augment_options *o, int n_options,
+                        const int patch[3], int channels, struct error *e)
 {
     struct augment_scratch *s = mem_alloc(e, 1, sizeof *s);
     size_t voxels = 1, controls = 3, longest = 0;
     float spacing = 1e9f; /* of the finest control grid asked for */
-    if (!s) return -1;
+    if (!s)
+        return -1;
     for (int i = 0; i < n_options; i++)
-        if (o[i].elastic.p > 0) spacing = fminf(spacing, o[i].elastic_spacing);
+        if (o[i].elastic.p > 0)
+            spacing = fminf(spacing, o[i].elastic_spacing);
     for (int a = 0; a < 3; a++) { /* a patch has at most 2^36 voxels: no overflow */
         size_t n = (size_t)patch[a];
         voxels *= n;
@@ -418,8 +447,7 @@ int augment_scratch_new(struct augment_scratch **out, const struct augment_optio
     s->line = mem_alloc(e, (size_t)warp_controls(patch[2], spacing), 3 * sizeof(float));
     s->shift = mem_alloc(e, (size_t)patch[2], 3 * sizeof(float));
     s->spline = mem_alloc(e, 3 * longest, sizeof *s->spline);
-    if (s->patch && s->tap_index && s->tap_weight && s->control && s->line && s->shift
-        && s->spline) {
+    if (s->patch && s->tap_index && s->tap_weight && s->control && s->line && s->shift && s->spline) {
         *out = s;
         return 0;
     }
@@ -429,7 +457,8 @@ int augment_scratch_new(struct augment_scratch **out, const struct augment_optio
 
 void augment_scratch_free(struct augment_scratch *s)
 {
-    if (!s) return;
+    if (!s)
+        return;
     mem_free(s->patch);
     mem_free(s->control);
     mem_free(s->line);

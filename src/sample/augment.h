@@ -36,22 +36,22 @@ struct augment_range {
 };
 
 struct augment_options {
-    int rotflip;                   /* 1: RandomRotFlip */
+    int rotflip; /* 1: RandomRotFlip */
     enum augment_crop crop;
-    float focus;                   /* probability that the patch is cut around one of the case's points */
-    float mirror_p[3];             /* of each axis on its own */
-    struct augment_range scale;    /* 0.8 shows the patch's content 1/0.8 times as large */
-    int wander;                    /* 1: any part of it, where that is not all; else its middle */
-    struct augment_range rotate;   /* degrees, each axis on its own, in millimetre space */
-    struct augment_range elastic;  /* standard deviation of the control points, voxels */
-    float elastic_spacing;         /* voxels between control points */
-    struct augment_range noise;    /* standard deviation of added Gaussian noise */
-    struct augment_range blur;     /* standard deviation of the Gaussian, voxels */
+    float focus;                     /* probability that the patch is cut around one of the case's points */
+    float mirror_p[3];               /* of each axis on its own */
+    struct augment_range scale;      /* 0.8 shows the patch's content 1/0.8 times as large */
+    int wander;                      /* 1: any part of it, where that is not all; else its middle */
+    struct augment_range rotate;     /* degrees, each axis on its own, in millimetre space */
+    struct augment_range elastic;    /* standard deviation of the control points, voxels */
+    float elastic_spacing;           /* voxels between control points */
+    struct augment_range noise;      /* standard deviation of added Gaussian noise */
+    struct augment_range blur;       /* standard deviation of the Gaussian, voxels */
     struct augment_range brightness; /* factor on all values */
-    struct augment_range shift;    /* added to all values */
-    struct augment_range contrast; /* factor on the distance from the patch's mean */
-    struct augment_range zoom;     /* low resolution: fraction of the voxels kept along an axis */
-    struct augment_range gamma;    /* exponent, on the patch's own range; mean and sd are kept */
+    struct augment_range shift;      /* added to all values */
+    struct augment_range contrast;   /* factor on the distance from the patch's mean */
+    struct augment_range zoom;       /* low resolution: fraction of the voxels kept along an axis */
+    struct augment_range gamma;      /* exponent, on the patch's own range; mean and sd are kept */
 };
 
 extern const struct augment_options augment_paper; /* RotFlip and RandomCrop, as published for LA */
@@ -63,43 +63,43 @@ int augment_check(const struct augment_options *o, struct error *e);
 /* What all random numbers of one patch are a function of. */
 struct augment_key {
     uint64_t seed, step;
-    uint32_t slot;       /* place in the batch */
-    uint16_t view;       /* slots back to the one whose turn, mirrors and crop it shares; 0: its own */
+    uint32_t slot;         /* place in the batch */
+    uint16_t view;         /* slots back to the one whose turn, mirrors and crop it shares; 0: its own */
     uint8_t piece, pieces; /* AUGMENT_CROP_WITHIN: places along the last axis fall into so many equal
                           * parts, and this crop is of part `piece`; 0, 0: of any */
 };
 
 /* Every random choice of one patch. Neutral values mean "not applied". */
 struct augment_draw {
-    struct augment_key key; /* of the voxel noise and of the control points */
-    int turns, flip;     /* RotFlip: quarter turns 0..3, then flipped axis 0 or 1; -1, -1 = off */
-    int mirror[3];       /* 1: turned frame reversed along this axis */
-    int pad[3];          /* zeros on each side of the turned frame */
-    int start[3];        /* first voxel of the patch in the padded frame */
-    int warp;            /* 1: matrix or elastic in force, 0: rows are copied */
-    float matrix[3][3];  /* patch offset from its centre -> offset in the turned frame, voxels */
-    float elastic_sd;    /* voxels, 0 = off */
-    float noise_sd, blur_sd, shift;           /* 0 = off */
-    float brightness, contrast, zoom, gamma;  /* 1 = off */
-    int invert;          /* gamma acts on the negative image */
+    struct augment_key key;         /* of the voxel noise and of the control points */
+    int turns, flip;                /* RotFlip: quarter turns 0..3, then flipped axis 0 or 1; -1, -1 = off */
+    int mirror[3];                  /* 1: turned frame reversed along this axis */
+    int pad[3];                     /* zeros on each side of the turned frame */
+    int start[3];                   /* first voxel of the patch in the padded frame */
+    int warp;                       /* 1: matrix or elastic in force, 0: rows are copied */
+    float matrix[3][3];             /* patch offset from its centre -> offset in the turned frame, voxels */
+    float elastic_sd;               /* voxels, 0 = off */
+    float noise_sd, blur_sd, shift; /* 0 = off */
+    float brightness, contrast, zoom, gamma; /* 1 = off */
+    int invert;                              /* gamma acts on the negative image */
 };
 
 /* Fills *out for the patch of this key; of the case only shape, spacing and points are looked at. */
-void augment_draw(struct augment_draw *out, const struct augment_options *o,
-                  const struct stored_case *c, const int patch[3], const struct augment_key *key);
+void augment_draw(struct augment_draw *out, const struct augment_options *o, const struct stored_case *c,
+                  const int patch[3], const struct augment_key *key);
 
 /* The axes along which the patch is reversed; quarter turns reverse none. */
 void augment_reversed(int reversed[3], const struct augment_draw *draw);
 
 /* Working memory of one thread, enough for every patch of this shape under these options. */
 struct augment_scratch;
-int augment_scratch_new(struct augment_scratch **out, const struct augment_options *o,
-                        int n_options, const int patch[3], int channels, struct error *e);
+int augment_scratch_new(struct augment_scratch **out, const struct augment_options *o, int n_options,
+                        const int patch[3], int channels, struct error *e);
 void augment_scratch_free(struct augment_scratch *s);
 
 /* Where a patch goes; each of the three may be NULL. */
 struct patch {
-    int dims[3];    /* d, h, w */
+    int dims[3]; /* d, h, w */
     int channels;
     float *image;   /* (d, h, w, c) */
     label_t *label; /* (d, h, w); 0 if the case has none */
@@ -107,9 +107,8 @@ struct patch {
 };
 
 /* Writes every voxel of *out. Allocates nothing, cannot fail. */
-void augment_apply(const struct patch *out, const struct augment_options *o,
-                   const struct augment_draw *draw, const struct stored_case *c,
-                   struct augment_scratch *s);
+void augment_apply(const struct patch *out, const struct augment_options *o, const struct augment_draw *draw,
+                   const struct stored_case *c, struct augment_scratch *s);
 
 /* The same patch on a device that holds the cases (device/kernels_patch.h). Effects that look at a whole
  * patch or bend it are not for it: options with one of them are not local. Fills all but pointers and c. */

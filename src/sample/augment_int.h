@@ -8,9 +8,23 @@
 
 /* Each effect has random numbers of its own: switching one off leaves the others as they were. */
 enum augment_purpose {
-    AUGMENT_ROTFLIP, AUGMENT_CROP, AUGMENT_MIRROR, AUGMENT_SCALE, AUGMENT_ROTATE, AUGMENT_ELASTIC,
-    AUGMENT_NOISE, AUGMENT_BLUR, AUGMENT_BRIGHTNESS, AUGMENT_CONTRAST, AUGMENT_ZOOM, AUGMENT_GAMMA,
-    AUGMENT_CONTROLS, AUGMENT_VOXELS, AUGMENT_SHIFT, AUGMENT_WANDER, AUGMENT_PURPOSES = 16
+    AUGMENT_ROTFLIP,
+    AUGMENT_CROP,
+    AUGMENT_MIRROR,
+    AUGMENT_SCALE,
+    AUGMENT_ROTATE,
+    AUGMENT_ELASTIC,
+    AUGMENT_NOISE,
+    AUGMENT_BLUR,
+    AUGMENT_BRIGHTNESS,
+    AUGMENT_CONTRAST,
+    AUGMENT_ZOOM,
+    AUGMENT_GAMMA,
+    AUGMENT_CONTROLS,
+    AUGMENT_VOXELS,
+    AUGMENT_SHIFT,
+    AUGMENT_WANDER,
+    AUGMENT_PURPOSES = 16
 };
 struct rng augment_rng(const struct augment_key *k, enum augment_purpose purpose);
 
@@ -43,17 +57,14 @@ struct frame {
 struct affine {
     float matrix[3][3], offset[3];
 };
-void affine_init(struct affine *out, const struct augment_draw *d, const struct frame *f,
-                 const int dims[3]);
+void affine_init(struct affine *out, const struct augment_draw *d, const struct frame *f, const int dims[3]);
 
 int warp_controls(int n, float spacing); /* control points for an axis of n voxels */
 /* Image, label and mask of the patch by interpolation. */
-void warp_patch(const struct patch *out, const struct augment_options *o,
-                const struct augment_draw *draw, const struct frame *f, const struct stored_case *c,
-                struct augment_scratch *s);
+void warp_patch(const struct patch *out, const struct augment_options *o, const struct augment_draw *draw,
+                const struct frame *f, const struct stored_case *c, struct augment_scratch *s);
 
 /* The value effects, in place on out->image. */
-void intensity_apply(const struct patch *out, const struct augment_draw *draw,
-                     struct augment_scratch *s);
+void intensity_apply(const struct patch *out, const struct augment_draw *draw, struct augment_scratch *s);
 
 #endif

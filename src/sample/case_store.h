@@ -21,12 +21,12 @@ struct focus_point {
 };
 
 struct stored_case {
-    char *name;           /* as in the data set */
-    int dims[3];          /* d, h, w */
+    char *name;  /* as in the data set */
+    int dims[3]; /* d, h, w */
     double spacing_mm[3];
-    float *image;         /* (d, h, w, c) */
-    label_t *label;       /* (d, h, w), NULL: unlabelled */
-    uint8_t *mask;        /* (d, h, w) of 0 and 1, NULL: the store has no masks */
+    float *image;              /* (d, h, w, c) */
+    label_t *label;            /* (d, h, w), NULL: unlabelled */
+    uint8_t *mask;             /* (d, h, w) of 0 and 1, NULL: the store has no masks */
     struct focus_point *focus; /* (n_focus): what patches may be cut around; NULL: not looked for (focus.h) */
     int n_focus;
 };
@@ -39,11 +39,11 @@ static inline size_t case_voxels(const struct stored_case *c)
 struct case_store {
     struct stored_case *cases; /* labelled first */
     int n_cases, n_labeled;
-    int channels;              /* the same for every case [L14] */
-    int n_classes;             /* with background: declared, or highest label + 1 */
+    int channels;  /* the same for every case [L14] */
+    int n_classes; /* with background: declared, or highest label + 1 */
     int has_mask;
-    struct sides sides;        /* of classes; none after loading */
-    size_t bytes;              /* of all images, labels and masks */
+    struct sides sides; /* of classes; none after loading */
+    size_t bytes;       /* of all images, labels and masks */
 };
 
 /* Which voxels the covariance of the logits is trained on; padding is never among them. */
@@ -56,17 +56,17 @@ enum case_mask {
 
 struct case_store_options {
     enum split split;
-    enum nan_policy nan;   /* NaN and Inf in images */
+    enum nan_policy nan; /* NaN and Inf in images */
     enum case_mask mask;
-    uint64_t limit_bytes;  /* 0 = none; a set that needs more is refused before loading */
+    uint64_t limit_bytes;                 /* 0 = none; a set that needs more is refused before loading */
     const struct volume_request *request; /* limits and strictness; NULL = defaults */
-    struct pool *pool;     /* cases are read in parallel; NULL = one after another */
-    struct report *report; /* gets the memory needed, before anything is loaded */
+    struct pool *pool;                    /* cases are read in parallel; NULL = one after another */
+    struct report *report;                /* gets the memory needed, before anything is loaded */
 };
 
 /* Loads the cases of one split. A case without a label file is unlabelled. Errors name the file. */
-int case_store_load(struct case_store *out, const struct dataset *d,
-                    const struct case_store_options *o, struct error *e);
+int case_store_load(struct case_store *out, const struct dataset *d, const struct case_store_options *o,
+                    struct error *e);
 
 enum case_kind { CASE_LABELED, CASE_UNLABELED };
 

@@ -66,7 +66,7 @@ static int names_are_numbers(const char *x, const char *y)
 
 /* ---- places ---------------------------------------------------------------------------------------- */
 
-struct place { /* of a class in one case */
+struct place {                /* of a class in one case */
     double voxels, at[3], sd; /* mean and, along the first axis, deviation, mm */
     double value, square;     /* sums over the first channel */
 };
@@ -188,8 +188,11 @@ int find_sides(struct sides *out, const struct case_store *s, char *const *names
 {
     _Static_assert((int)SIDES_CLASSES == (int)DATASET_MOST_CLASSES, "a place for every class");
     size_t n = (size_t)s->n_classes;
-    struct pairs p = {.n = s->n_classes, .names = names, .place = mem_alloc(e, n, sizeof *p.place),
-                      .all = mem_alloc(e, n, sizeof *p.all), .relation = mem_alloc(e, n, n)};
+    struct pairs p = {.n = s->n_classes,
+                      .names = names,
+                      .place = mem_alloc(e, n, sizeof *p.place),
+                      .all = mem_alloc(e, n, sizeof *p.all),
+                      .relation = mem_alloc(e, n, n)};
     int found = p.place && p.all && p.relation ? 0 : -1;
     *out = (struct sides){0};
     for (int i = 0; i < SIDES_CLASSES; i++)

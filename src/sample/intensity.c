@@ -29,7 +29,8 @@ static void add_noise(float *x, size_t n, const struct augment_draw *d)
     for (size_t i = 0; i < n; i += chunk) {
         float z[4][K_LANES];
         k_normals(z, r.seed, r.step, r.stream, r.index + i / 4, 1);
-        for (size_t j = 0; j < chunk && i + j < n; j++) x[i + j] += d->noise_sd * z[j % 4][j / 4];
+        for (size_t j = 0; j < chunk && i + j < n; j++)
+            x[i + j] += d->noise_sd * z[j % 4][j / 4];
     }
 }
 
@@ -69,7 +70,8 @@ static void taps_blur(struct taps *t, int extent, float sd)
 static void taps_zoom(struct taps *t, int extent, float zoom)
 {
     int coarse = (int)((float)extent * zoom + 0.5f);
-    if (coarse < 1) coarse = 1;
+    if (coarse < 1)
+        coarse = 1;
     float ratio = (float)coarse / (float)extent;
     t->n = 2;
     for (int p = 0; p < extent; p++) {
@@ -93,7 +95,8 @@ static void filter_lines(float *out, const float *in, int extent, size_t run, co
         for (int i = 0; i < t->n; i++) {
             const float *from = in + (size_t)t->index[i * extent + p] * run;
             float weight = t->weight[i * extent + p];
-            for (size_t x = 0; x < run; x++) to[x] += weight * from[x];
+            for (size_t x = 0; x < run; x++)
+                to[x] += weight * from[x];
         }
     }
 }
@@ -105,21 +108,25 @@ static void filter_points(float *out, const float *in, int extent, const struct 
     for (int i = 0; i < t->n; i++) {
         const int *index = t->index + i * extent;
         const float *weight = t->weight + i * extent;
-        for (int p = 0; p < extent; p++) out[p] += weight[p] * in[index[p]];
+        for (int p = 0; p < extent; p++)
+            out[p] += weight[p] * in[index[p]];
     }
 }
 
 /* One pass along `axis` of (d, h, w, c). */
-static void filter_axis(float *out, const float *in, const struct patch *p, int axis,
-                        const struct taps *t)
+static void filter_axis(float *out, const float *in, const struct patch *p, int axis, const struct taps *t)
 {
     size_t before = 1, run = (size_t)p->channels;
-    for (int a = 0; a < axis; a++) before *= (size_t)p->dims[a];
-    for (int a = axis + 1; a < 3; a++) run *= (size_t)p->dims[a];
+    for (int a = 0; a < axis; a++)
+        before *= (size_t)p->dims[a];
+    for (int a = axis + 1; a < 3; a++)
+        run *= (size_t)p->dims[a];
     size_t block = run * (size_t)p->dims[axis];
     for (size_t b = 0; b < before; b++) {
-        if (run == 1) filter_points(out + b * block, in + b * block, p->dims[axis], t);
-        else filter_lines(out + b * block, in + b * block, p->dims[axis], run, t);
+        if (run == 1)
+            filter_points(out + b * block, in + b * block, p->dims[axis], t);
+        else
+            filter_lines(out + b * block, in + b * block, p->dims[axis], run, t);
     }
 }
 
@@ -180,30 +187,35 @@ static void change_gamma(float *x, size_t n, size_t step, float gamma, int inver
 {
     struct spread s = measure(x, n, step);
     float range = s.max - s.min;
-    if (!(range > FLAT)) return;
+    if (!(range > FLAT))
+        return;
     for (size_t i = 0; i < n; i++) {
         float t = (x[i * step] - s.min) / range;
         x[i * step] = invert ? 1 - powf(1 - t, gamma) : powf(t, gamma);
     }
     struct spread now = measure(x, n, step);
     float factor = now.sd > FLAT ? s.sd / now.sd : 1;
-    for (size_t i = 0; i < n; i++) x[i * step] = s.mean + factor * (x[i * step] - now.mean);
+    for (size_t i = 0; i < n; i++)
+        x[i * step] = s.mean + factor * (x[i * step] - now.mean);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-void intensity_apply(const struct patch *out, const struct augment_draw *d,
-                     struct augment_scratch *s)
+void intensity_apply(const struct patch *out, const struct augment_draw *d, struct augment_scratch *s)
 {
     size_t channels = (size_t)out->channels, voxels = patch_voxels(out), n = voxels * channels;
-    if (d->noise_sd > 0) add_noise(out->image, n, d);
-    if (d->blur_sd > 0) filter_patch(out, s, taps_blur, d->blur_sd);
+    if (d->noise_sd > 0)
+        add_noise(out->image, n, d);
+    if (d->blur_sd > 0)
+        filter_patch(out, s, taps_blur, d->blur_sd);
     if (d->brightness != 1 || d->shift != 0)
-        for (size_t i = 0; i < n; i++) out->image[i] = out->image[i] * d->brightness + d->shift;
+        for (size_t i = 0; i < n; i++)
+            out->image[i] = out->image[i] * d->brightness + d->shift;
     if (d->contrast != 1)
         for (size_t c = 0; c < channels; c++)
             change_contrast(out->image + c, voxels, channels, d->contrast);
-    if (d->zoom != 1) filter_patch(out, s, taps_zoom, d->zoom);
+    if (d->zoom != 1)
+        filter_patch(out, s, taps_zoom, d->zoom);
     if (d->gamma != 1)
         for (size_t c = 0; c < channels; c++)
             change_gamma(out->image + c, voxels, channels, d->gamma, d->invert);

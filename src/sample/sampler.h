@@ -36,42 +36,42 @@ enum sampler_stream { SAMPLER_LABELED, SAMPLER_UNLABELED, SAMPLER_STREAMS };
 enum { SAMPLER_NO_IMAGE = 1, SAMPLER_NO_LABEL = 2 }; /* masks go with the images */
 
 struct sampler_options {
-    int n_labeled, n_unlabeled; /* L and U, L + U in 1..4096 */
-    int patch[3];               /* d, h, w */
+    int n_labeled, n_unlabeled;                      /* L and U, L + U in 1..4096 */
+    int patch[3];                                    /* d, h, w */
     struct augment_options augment[SAMPLER_STREAMS]; /* slots of each stream have their own */
-    int views, pieces;          /* views > 1: see above; L is 0, U a multiple of views * pieces, and the two
+    int views, pieces; /* views > 1: see above; L is 0, U a multiple of views * pieces, and the two
                                  * augmentations are of the first view and of the others. 0 is 1 */
     uint64_t seed;
-    int without;                /* SAMPLER_NO_... */
-    int threads;                /* filling ahead, up to 256; 0 = sampler_next does the work */
-    int depth;                  /* batches in the ring, 2..64; one of them is the caller's */
-    struct report *report;      /* memory of the ring, fallbacks; used by sampler_new only */
+    int without;           /* SAMPLER_NO_... */
+    int threads;           /* filling ahead, up to 256; 0 = sampler_next does the work */
+    int depth;             /* batches in the ring, 2..64; one of them is the caller's */
+    struct report *report; /* memory of the ring, fallbacks; used by sampler_new only */
 };
 
 /* Where one slot came from. With the store it makes the patch again (augment_apply). */
 struct sample {
-    int case_index;             /* in the store */
+    int case_index; /* in the store */
     int has_label;
     enum sampler_stream stream;
-    int exchanged;              /* 1: a mirror image, with the store's sides exchanged */
+    int exchanged; /* 1: a mirror image, with the store's sides exchanged */
     struct augment_draw draw;
 };
 
 struct batch {
     uint64_t step;
-    int n, n_labeled;           /* slots L + U, and L */
+    int n, n_labeled; /* slots L + U, and L */
     int dims[3], channels;
-    float *image;               /* (n, d, h, w, c) */
-    label_t *label;             /* (n, d, h, w); 0 in slots without label */
-    uint8_t *mask;              /* (n, d, h, w), NULL if the store has no masks; all three: or left out */
-    struct sample *sample;      /* (n) */
+    float *image;          /* (n, d, h, w, c) */
+    label_t *label;        /* (n, d, h, w); 0 in slots without label */
+    uint8_t *mask;         /* (n, d, h, w), NULL if the store has no masks; all three: or left out */
+    struct sample *sample; /* (n) */
 };
 
 struct sampler;
 
 /* The store is borrowed and must not change. Starts at step 0. */
-int sampler_new(struct sampler **out, const struct case_store *store,
-                const struct sampler_options *o, struct error *e);
+int sampler_new(struct sampler **out, const struct case_store *store, const struct sampler_options *o,
+                struct error *e);
 void sampler_free(struct sampler *s); /* ends its threads; NULL is fine */
 
 /* The batch of the next step; waits for it if need be. Borrowed until the next call on s. */

@@ -76,7 +76,8 @@ static void elastic_row(struct augment_scratch *s, const int dims[3], int i, int
             float weight = si->weight[a] * sj->weight[b];
             size_t row = (size_t)(si->cell + a) * (size_t)s->n_control[1] + (size_t)(sj->cell + b);
             const float *from = s->control + row * line;
-            for (size_t x = 0; x < line; x++) s->line[x] += weight * from[x];
+            for (size_t x = 0; x < line; x++)
+                s->line[x] += weight * from[x];
         }
     }
     for (int k = 0; k < dims[2]; k++) {
@@ -88,8 +89,7 @@ static void elastic_row(struct augment_scratch *s, const int dims[3], int i, int
 
 /* ---- the patch ------------------------------------------------------------------------------- */
 
-void affine_init(struct affine *out, const struct augment_draw *d, const struct frame *f,
-                 const int dims[3])
+void affine_init(struct affine *out, const struct augment_draw *d, const struct frame *f, const int dims[3])
 {
     for (int a = 0; a < 3; a++) {
         int from = f->from[a];
@@ -111,32 +111,37 @@ static void warp_row(const struct patch *out, size_t first, const struct stored_
         float x[3];
         for (int a = 0; a < 3; a++) {
             x[a] = row[a] + m->matrix[a][2] * (float)k;
-            if (shift) x[a] += shift[3 * k + a];
+            if (shift)
+                x[a] += shift[3 * k + a];
         }
         for (int ch = 0; out->image && ch < out->channels; ch++)
             out->image[v * (size_t)out->channels + (size_t)ch] =
                 k_read_linear(c->image + ch, c->dims, out->channels, x);
-        if (!out->label && !out->mask) continue;
+        if (!out->label && !out->mask)
+            continue;
         int64_t at = k_read_nearest(c->dims, x);
-        if (out->label) out->label[v] = c->label && at >= 0 ? c->label[at] : (label_t)0;
-        if (out->mask) out->mask[v] = c->mask && at >= 0 ? c->mask[at] : (uint8_t)0;
+        if (out->label)
+            out->label[v] = c->label && at >= 0 ? c->label[at] : (label_t)0;
+        if (out->mask)
+            out->mask[v] = c->mask && at >= 0 ? c->mask[at] : (uint8_t)0;
     }
 }
 
-void warp_patch(const struct patch *out, const struct augment_options *o,
-                const struct augment_draw *draw, const struct frame *f, const struct stored_case *c,
-                struct augment_scratch *s)
+void warp_patch(const struct patch *out, const struct augment_options *o, const struct augment_draw *draw,
+                const struct frame *f, const struct stored_case *c, struct augment_scratch *s)
 {
     struct affine m;
     int elastic = draw->elastic_sd > 0;
     affine_init(&m, draw, f, out->dims);
-    if (elastic) draw_controls(s, o, draw, f, out->dims);
+    if (elastic)
+        draw_controls(s, o, draw, f, out->dims);
     for (int i = 0; i < out->dims[0]; i++) {
         for (int j = 0; j < out->dims[1]; j++) {
             float row[3];
             for (int a = 0; a < 3; a++)
                 row[a] = m.offset[a] + m.matrix[a][0] * (float)i + m.matrix[a][1] * (float)j;
-            if (elastic) elastic_row(s, out->dims, i, j);
+            if (elastic)
+                elastic_row(s, out->dims, i, j);
             size_t first = ((size_t)i * (size_t)out->dims[1] + (size_t)j) * (size_t)out->dims[2];
             warp_row(out, first, c, &m, row, elastic ? s->shift : NULL);
         }

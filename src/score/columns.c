@@ -66,8 +66,11 @@ static int draw_panes(struct picture *out, struct scene *s, const struct columns
 
 int picture_draw_columns(struct picture *out, const struct columns *c, struct error *e)
 {
-    struct sheet sheet = {.dims = {c->dims[0], c->dims[1], c->dims[2]}, .geometry = c->geometry,
-                          .image = c->image, .truth = c->truth, .title = c->title};
+    struct sheet sheet = {.dims = {c->dims[0], c->dims[1], c->dims[2]},
+                          .geometry = c->geometry,
+                          .image = c->image,
+                          .truth = c->truth,
+                          .title = c->title};
     struct scene s;
     int pane = (MAX_WIDTH - 2 * MARGIN) / (c->n + 1) - GAP;
     pane = pane > WIDE ? WIDE : pane < NARROW ? NARROW : pane;

@@ -39,7 +39,7 @@ struct envelope {
     double *f, *start;
 };
 
-struct scratch { /* one per thread */
+struct scratch {       /* one per thread */
     uint32_t *nearest; /* [z][x]: steps along y << 16 | steps along x, or NO_MARK */
     double *value;     /* [z][x]: distances, in the columns asked about */
     uint8_t *asked;    /* [x]: 1 = this column is wanted */
@@ -75,8 +75,10 @@ static int scratch_init(struct scratch *s, const int64_t dims[3], struct error *
     s->envelope.note = mem_alloc(e, longest, sizeof *s->envelope.note);
     s->envelope.f = mem_alloc(e, longest, sizeof *s->envelope.f);
     s->envelope.start = mem_alloc(e, longest, sizeof *s->envelope.start);
-    return s->nearest && s->value && s->asked && s->envelope.at && s->envelope.note &&
-           s->envelope.f && s->envelope.start ? 0 : -1;
+    return s->nearest && s->value && s->asked && s->envelope.at && s->envelope.note && s->envelope.f &&
+                   s->envelope.start
+               ? 0
+               : -1;
 }
 
 static void scratch_done(struct scratch *s)
@@ -110,8 +112,8 @@ static int axis_tables(struct distance *d, int axis, double spacing, struct erro
     return 0;
 }
 
-int distance_new(struct distance **out, const int64_t dims[3], const double spacing[3],
-                 struct pool *pool, struct error *e)
+int distance_new(struct distance **out, const int64_t dims[3], const double spacing[3], struct pool *pool,
+                 struct error *e)
 {
     struct distance *d = mem_alloc(e, 1, sizeof *d);
     if (!d)
@@ -177,8 +179,8 @@ static void run_workers(struct distance *d, void (*worker)(void *d, int64_t slot
 /* Adds the parabola with its lowest point f at q; q grows from call to call, last is the highest
  * place that will be asked about. Two parabolas cross at (f_q - f_p) / (2 w (q - p)) + (p + q) / 2.
  */
-static inline void envelope_add(struct envelope *v, int32_t q, double f, uint32_t note,
-                                const double *slope, double last)
+static inline void envelope_add(struct envelope *v, int32_t q, double f, uint32_t note, const double *slope,
+                                double last)
 {
     double start = 0.0; /* the first one holds from the first voxel on */
     while (v->n > 0) {
@@ -297,8 +299,7 @@ struct search {
 };
 
 /* Looks at one row of the plane, outwards from x, as long as something nearer is possible. */
-static void search_row(struct search *s, const struct distance *d, int64_t z, int64_t x,
-                       double along_z)
+static void search_row(struct search *s, const struct distance *d, int64_t z, int64_t x, double along_z)
 {
     const double *along_x = d->square[0], *along_y = d->square[1];
     const uint16_t *row = s->plane + z * d->dims[0];
@@ -403,8 +404,8 @@ static void list_worker(void *arg, int64_t slot)
         list_plane(d, &d->scratch[slot], y);
 }
 
-int distance_between(struct distance_list *out, struct distance *d, const uint8_t *marks,
-                     uint8_t from, uint8_t to, struct error *e)
+int distance_between(struct distance_list *out, struct distance *d, const uint8_t *marks, uint8_t from,
+                     uint8_t to, struct error *e)
 {
     memset(out, 0, sizeof *out);
     d->marks = marks;

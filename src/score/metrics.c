@@ -66,8 +66,7 @@ static void extent_add(struct extent *x, int64_t x0, int64_t x1, int64_t y, int6
 }
 
 /* Enters one run of voxels [x0, x1) that all carry truth t and prediction p. */
-static void count_run(struct extent *extents, label_t t, label_t p, const int64_t x[2], int64_t y,
-                      int64_t z)
+static void count_run(struct extent *extents, label_t t, label_t p, const int64_t x[2], int64_t y, int64_t z)
 {
     if (t) {
         extent_add(&extents[t], x[0], x[1], y, z);
@@ -224,8 +223,8 @@ static double list_largest(const struct distance_list *l)
 }
 
 /* Percentile of both lists taken as one. */
-static int pooled_percentile(double *out, const struct distance_list *a,
-                             const struct distance_list *b, struct error *e)
+static int pooled_percentile(double *out, const struct distance_list *a, const struct distance_list *b,
+                             struct error *e)
 {
     double *all = mem_alloc(e, (size_t)(a->n + b->n), sizeof *all);
     if (!all)
@@ -239,8 +238,8 @@ static int pooled_percentile(double *out, const struct distance_list *a,
 
 /* Both directions' distances between the two surfaces marked in `marks`. */
 static int both_ways(struct distance_list *to_truth, struct distance_list *to_prediction,
-                     const uint8_t *marks, const int64_t dims[3], const double spacing[3],
-                     struct pool *pool, struct error *e)
+                     const uint8_t *marks, const int64_t dims[3], const double spacing[3], struct pool *pool,
+                     struct error *e)
 {
     struct distance *d = NULL;
     int result = -1;
@@ -255,8 +254,8 @@ out:
     return result;
 }
 
-static int score_voxel_surfaces(struct class_score *s, const struct mask_pair *m,
-                                const double spacing[3], struct pool *pool, struct error *e)
+static int score_voxel_surfaces(struct class_score *s, const struct mask_pair *m, const double spacing[3],
+                                struct pool *pool, struct error *e)
 {
     struct distance_list to_truth = {0}, to_prediction = {0};
     double one, other;
@@ -289,9 +288,8 @@ struct area_sums {
     double percentile;  /* distance within which 95 % of the area lies */
 };
 
-static int sum_areas(struct area_sums *out, const struct distance_list *l,
-                     const struct mask_pair *m, uint8_t bit, const double area[256],
-                     double tolerance, struct error *e)
+static int sum_areas(struct area_sums *out, const struct distance_list *l, const struct mask_pair *m,
+                     uint8_t bit, const double area[256], double tolerance, struct error *e)
 {
     double *weight = mem_alloc(e, (size_t)l->n, sizeof *weight);
     if (!weight)
@@ -309,9 +307,8 @@ static int sum_areas(struct area_sums *out, const struct distance_list *l,
     return result;
 }
 
-static int score_corner_surfaces(struct class_score *s, const struct mask_pair *m,
-                                 const double spacing[3], double tolerance, struct pool *pool,
-                                 struct error *e)
+static int score_corner_surfaces(struct class_score *s, const struct mask_pair *m, const double spacing[3],
+                                 double tolerance, struct pool *pool, struct error *e)
 {
     const int64_t dims[3] = {m->dims[0] + 1, m->dims[1] + 1, m->dims[2] + 1};
     struct distance_list to_truth = {0}, to_prediction = {0};

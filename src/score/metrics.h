@@ -28,8 +28,17 @@ enum metric_protocol {
 };
 
 enum metric {
-    METRIC_DICE, METRIC_JACCARD, METRIC_ASD, METRIC_HD95, METRIC_ASSD, METRIC_HD, METRIC_HD95_MONAI,
-    METRIC_HD95_DEEPMIND, METRIC_NSD, METRIC_VOLUME_ERROR, METRIC_COUNT
+    METRIC_DICE,
+    METRIC_JACCARD,
+    METRIC_ASD,
+    METRIC_HD95,
+    METRIC_ASSD,
+    METRIC_HD,
+    METRIC_HD95_MONAI,
+    METRIC_HD95_DEEPMIND,
+    METRIC_NSD,
+    METRIC_VOLUME_ERROR,
+    METRIC_COUNT
 };
 const char *metric_name(enum metric m);
 int metric_is_distance(enum metric m); /* 1: has the protocol's unit; 0: a fraction */
@@ -46,7 +55,7 @@ struct class_score {
 };
 
 struct case_score {
-    char *name; /* owned; may be NULL */
+    char *name;                  /* owned; may be NULL */
     struct class_score *classes; /* ascending */
     int n_classes;
 };
@@ -60,8 +69,7 @@ void case_score_free(struct case_score *c);
 /* Gives every case an entry for each class that appears in any of them (class 1 if there is none),
  * so that cases[i].classes[k] is the same class for all i. To be called once, before the summaries.
  */
-int metrics_align(struct case_score *cases, int n_cases, const struct metric_options *o,
-                  struct error *e);
+int metrics_align(struct case_score *cases, int n_cases, const struct metric_options *o, struct error *e);
 
 struct metric_summary {
     double mean[METRIC_COUNT]; /* NaN if nothing is defined */
@@ -71,12 +79,11 @@ struct metric_summary {
 /* Mean over the foreground classes of one case, undefined ones left out. */
 void metrics_case_mean(double out[METRIC_COUNT], const struct case_score *c);
 /* Over cases, of the case means (k < 0) or of class number k in the aligned order. */
-void metrics_summarise(struct metric_summary *out, const struct case_score *cases, int n_cases,
-                       int k);
+void metrics_summarise(struct metric_summary *out, const struct case_score *cases, int n_cases, int k);
 
 struct metric_empties { /* (case, class) pairs */
-    int predictions; /* predicted nothing though there is something */
-    int truths;      /* predicted something though there is nothing */
+    int predictions;    /* predicted nothing though there is something */
+    int truths;         /* predicted something though there is nothing */
     int both;
 };
 void metrics_count_empties(struct metric_empties *out, const struct case_score *cases, int n_cases);

@@ -25,16 +25,14 @@ static int classes_seen(uint8_t *seen, const struct case_score *cases, int n_cas
 static void score_absent(struct class_score *s, int class, const struct metric_options *o)
 {
     memset(s, 0, sizeof *s);
-    s->class = (label_t)class;
+    s->class = (label_t) class;
     for (int m = 0; m < METRIC_COUNT; m++)
         s->value[m] = NAN;
     if (o->protocol == METRIC_PROTOCOL_PAPER)
-        s->value[METRIC_DICE] = s->value[METRIC_JACCARD] = s->value[METRIC_ASD] =
-            s->value[METRIC_HD95] = 0;
+        s->value[METRIC_DICE] = s->value[METRIC_JACCARD] = s->value[METRIC_ASD] = s->value[METRIC_HD95] = 0;
 }
 
-int metrics_align(struct case_score *cases, int n_cases, const struct metric_options *o,
-                  struct error *e)
+int metrics_align(struct case_score *cases, int n_cases, const struct metric_options *o, struct error *e)
 {
     int result = -1;
     uint8_t *seen = mem_alloc(e, UINT16_MAX + 1, 1);
@@ -85,8 +83,7 @@ static void case_values(double out[METRIC_COUNT], const struct case_score *c, in
         memcpy(out, c->classes[k].value, METRIC_COUNT * sizeof *out);
 }
 
-void metrics_summarise(struct metric_summary *out, const struct case_score *cases, int n_cases,
-                       int k)
+void metrics_summarise(struct metric_summary *out, const struct case_score *cases, int n_cases, int k)
 {
     double value[METRIC_COUNT], squares[METRIC_COUNT] = {0};
     memset(out, 0, sizeof *out);

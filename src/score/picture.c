@@ -74,9 +74,8 @@ static int encode(const struct picture *p, struct sink *s)
     }
     if (setjmp(png_jmpbuf(png)) == 0) {
         png_set_write_fn(png, s, on_bytes, on_flush);
-        png_set_IHDR(png, info, (png_uint_32)p->width, (png_uint_32)p->height, 8,
-                     PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-                     PNG_FILTER_TYPE_DEFAULT);
+        png_set_IHDR(png, info, (png_uint_32)p->width, (png_uint_32)p->height, 8, PNG_COLOR_TYPE_RGB,
+                     PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
         png_write_info(png, info);
         for (int y = 0; y < p->height; y++)
             png_write_row(png, p->rgb + (size_t)y * (size_t)p->width * 3);

@@ -45,12 +45,12 @@ int picture_draw_sheet(struct picture *out, const struct sheet *s, struct error 
 struct columns {
     int64_t dims[3];
     const struct geometry *geometry;
-    const float *image;        /* NULL: masks on a plain ground */
+    const float *image; /* NULL: masks on a plain ground */
     const label_t *truth;
     const char *title;
-    int n;                     /* methods, 1 or more */
-    const char *const *names;  /* (n) above the columns */
-    const char *const *notes;  /* (n) second lines, such as the score; or NULL */
+    int n;                       /* methods, 1 or more */
+    const char *const *names;    /* (n) above the columns */
+    const char *const *notes;    /* (n) second lines, such as the score; or NULL */
     const label_t *const *masks; /* (n) */
 };
 int picture_draw_columns(struct picture *out, const struct columns *c, struct error *e);

@@ -52,8 +52,8 @@ static uint64_t find_bucket(const double *bucket, double *left)
     return last;
 }
 
-int select_weighted(double *out, const double *value, const double *weight, int64_t n,
-                    double target, struct error *e)
+int select_weighted(double *out, const double *value, const double *weight, int64_t n, double target,
+                    struct error *e)
 {
     double *bucket = mem_alloc(e, DIGITS, sizeof *bucket);
     uint64_t found = 0;

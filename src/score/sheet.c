@@ -24,10 +24,10 @@
 #include "score/sheet_int.h"
 
 enum {
-    PANE = 232,    /* pixels a side at most */
-    GAP = 6,       /* between panes */
-    MARGIN = 14,   /* around the sheet */
-    HEAD = 34,     /* height of the line above the panes */
+    PANE = 232,  /* pixels a side at most */
+    GAP = 6,     /* between panes */
+    MARGIN = 14, /* around the sheet */
+    HEAD = 34,   /* height of the line above the panes */
     MAX_SLICES = 12
 };
 
@@ -37,16 +37,17 @@ static const struct {
     uint8_t rgb[3];
     const char *name;
 } kinds[] = {
-    {{240, 62, 62}, "agreed"}, {{64, 206, 96}, "missed"}, {{76, 128, 255}, "too much"},
+    {{240, 62, 62}, "agreed"},
+    {{64, 206, 96}, "missed"},
+    {{76, 128, 255}, "too much"},
     {{250, 208, 60}, "wrong class"},
 };
 enum { KIND_NONE, KIND_AGREED, KIND_MISSED, KIND_EXTRA, KIND_WRONG };
 
 /* One colour a class, well apart in hue and lightness; classes beyond the last start over. */
 static const uint8_t class_colours[][3] = {
-    {240, 82, 82},   {72, 149, 255},  {252, 196, 64},  {72, 200, 120},
-    {190, 112, 240}, {64, 208, 212},  {255, 146, 66},  {240, 120, 190},
-    {168, 220, 80},  {150, 160, 255}, {200, 150, 110}, {230, 230, 230},
+    {240, 82, 82},  {72, 149, 255},  {252, 196, 64}, {72, 200, 120},  {190, 112, 240}, {64, 208, 212},
+    {255, 146, 66}, {240, 120, 190}, {168, 220, 80}, {150, 160, 255}, {200, 150, 110}, {230, 230, 230},
 };
 enum { N_COLOURS = sizeof class_colours / sizeof *class_colours };
 
@@ -57,8 +58,8 @@ static const uint8_t heat_colours[][3] = {
 enum { N_HEATS = sizeof heat_colours / sizeof *heat_colours };
 static const uint8_t outline_truth[3] = {255, 255, 255}, outline_prediction[3] = {64, 224, 240};
 
-static const uint8_t paper[3] = {18, 19, 22};      /* between panes */
-static const uint8_t ground[3] = {44, 46, 52};     /* inside the volume when there is no scan */
+static const uint8_t paper[3] = {18, 19, 22};  /* between panes */
+static const uint8_t ground[3] = {44, 46, 52}; /* inside the volume when there is no scan */
 const uint8_t sheet_ink[3] = {236, 238, 242}, sheet_faint[3] = {170, 174, 182};
 
 /* ---- what to show -------------------------------------------------------------------------- */
@@ -164,8 +165,8 @@ static void find_hottest(struct scene *s)
 /* ---- one pane ------------------------------------------------------------------------------ */
 
 /* Voxel coordinates (across, down) of a pixel of the pane; the slice fills the third. */
-static void pixel_place(double out[2], const struct scene *s, const struct view *v,
-                        const struct pane *p, int px, int py)
+static void pixel_place(double out[2], const struct scene *s, const struct view *v, const struct pane *p,
+                        int px, int py)
 {
     double right = (px + 0.5 - 0.5 * p->width) / s->pixels_per_mm;
     double down = (py + 0.5 - 0.5 * p->height) / s->pixels_per_mm;
@@ -193,8 +194,8 @@ static double clamp(double x, double lo, double hi)
 }
 
 /* Linear interpolation inside the slice. */
-static double value_at(const struct scene *s, const struct view *v, int64_t slice,
-                       const double place[2], const float *values)
+static double value_at(const struct scene *s, const struct view *v, int64_t slice, const double place[2],
+                       const float *values)
 {
     const int64_t *n = s->sheet->dims;
     double a = clamp(place[0], 0, (double)(n[v->across] - 1));
@@ -210,8 +211,7 @@ static double value_at(const struct scene *s, const struct view *v, int64_t slic
 }
 
 /* The scan as grey 0..255. */
-static double grey_at(const struct scene *s, const struct view *v, int64_t slice,
-                      const double place[2])
+static double grey_at(const struct scene *s, const struct view *v, int64_t slice, const double place[2])
 {
     double value = value_at(s, v, slice, place, s->sheet->image);
     return 255 * clamp((value - s->black) / (s->white - s->black), 0, 1);
@@ -234,8 +234,7 @@ static const uint8_t *mark_colour(const struct scene *s, int mark)
     return s->sheet->prediction ? kinds[mark - 1].rgb : class_colours[(mark - 1) % N_COLOURS];
 }
 
-static int mark_of_pixel(const struct scene *s, const struct view *v, const struct pane *p, int px,
-                         int py)
+static int mark_of_pixel(const struct scene *s, const struct view *v, const struct pane *p, int px, int py)
 {
     double place[2];
     pixel_place(place, s, v, p, px, py);
@@ -243,8 +242,8 @@ static int mark_of_pixel(const struct scene *s, const struct view *v, const stru
     return voxel < 0 ? -1 : mark_at(s, voxel);
 }
 
-static int is_outline(const struct scene *s, const struct view *v, const struct pane *p, int px,
-                      int py, int mark)
+static int is_outline(const struct scene *s, const struct view *v, const struct pane *p, int px, int py,
+                      int mark)
 {
     static const int step[4][2] = {{1, 0}, {-1, 0}, {0, 1}, {0, -1}};
     for (int k = 0; k < 4; k++)
@@ -262,8 +261,8 @@ static void heat_colour(double rgb[3], double share)
 }
 
 /* Does the class of the mask change beside this pixel? */
-static int is_edge(const label_t *mask, const struct scene *s, const struct view *v,
-                   const struct pane *p, int px, int py)
+static int is_edge(const label_t *mask, const struct scene *s, const struct view *v, const struct pane *p,
+                   int px, int py)
 {
     label_t class[3] = {0, 0, 0};
     for (int k = 0; k < 3; k++) { /* here, to the right, below */
@@ -276,8 +275,8 @@ static int is_edge(const label_t *mask, const struct scene *s, const struct view
 }
 
 /* The hotter, the less of the scan shows through. */
-static void draw_heat(uint8_t rgb[3], const struct scene *s, const struct view *v,
-                      const struct pane *p, int px, int py)
+static void draw_heat(uint8_t rgb[3], const struct scene *s, const struct view *v, const struct pane *p,
+                      int px, int py)
 {
     double place[2], colour[3];
     pixel_place(place, s, v, p, px, py);
@@ -298,8 +297,8 @@ static void draw_heat(uint8_t rgb[3], const struct scene *s, const struct view *
         memcpy(rgb, outline_prediction, 3);
 }
 
-static void draw_pixel(uint8_t rgb[3], const struct scene *s, const struct view *v,
-                       const struct pane *p, int px, int py)
+static void draw_pixel(uint8_t rgb[3], const struct scene *s, const struct view *v, const struct pane *p,
+                       int px, int py)
 {
     double place[2];
     pixel_place(place, s, v, p, px, py);
@@ -318,8 +317,8 @@ static void draw_pixel(uint8_t rgb[3], const struct scene *s, const struct view 
     }
 }
 
-static void draw_pane(struct picture *out, const struct scene *s, const struct view *v,
-                      const struct pane *p, const char *caption)
+static void draw_pane(struct picture *out, const struct scene *s, const struct view *v, const struct pane *p,
+                      const char *caption)
 {
     for (int py = 0; py < p->height; py++)
         for (int px = 0; px < p->width; px++) {

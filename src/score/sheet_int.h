@@ -6,27 +6,27 @@
 
 struct view { /* one plane of the body */
     const char *name;
-    int across, down, through;   /* voxel axes */
-    int flip_across, flip_down;  /* 1: the index falls to the right, or downwards */
+    int across, down, through;  /* voxel axes */
+    int flip_across, flip_down; /* 1: the index falls to the right, or downwards */
 };
 
 struct scene {
     const struct sheet *sheet;
     struct view view[3];
-    int64_t lo[3], hi[3];  /* box of the masks, or of the whole volume */
+    int64_t lo[3], hi[3]; /* box of the masks, or of the whole volume */
     double spacing_mm[3];
     double pixels_per_mm;
-    int pane;              /* pixels a side at most */
-    double black, white;   /* values of the scan shown as such */
-    double hottest;        /* largest value of the map */
+    int pane;            /* pixels a side at most */
+    double black, white; /* values of the scan shown as such */
+    double hottest;      /* largest value of the map */
     int n_slices;
-    int pane_height[3];    /* per view */
+    int pane_height[3]; /* per view */
 };
 
 struct pane {
     int x, y, width, height; /* in the picture */
     int64_t slice;
-    double centre[2];        /* voxel coordinates in the middle, across and down */
+    double centre[2]; /* voxel coordinates in the middle, across and down */
 };
 
 /* Fills views, box, scale and greys for the sheet's masks; panes are at most `pane` pixels a side. */

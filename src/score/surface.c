@@ -81,8 +81,7 @@ static void mark_voxel_slice(void *arg, int64_t z)
         const uint8_t *b = j->m->bits + (z + 1) * slice + (y + 1) * row + 1;
         uint8_t *mark = j->marks + (z * n[1] + y) * n[0];
         for (int64_t x = 0; x < n[0]; x++) {
-            unsigned all =
-                b[x - 1] & b[x + 1] & b[x - row] & b[x + row] & b[x - slice] & b[x + slice];
+            unsigned all = b[x - 1] & b[x + 1] & b[x - row] & b[x + row] & b[x - slice] & b[x + slice];
             mark[x] = (uint8_t)(b[x] & ~all);
         }
     }
@@ -186,8 +185,7 @@ static void order_points(struct polygon *p)
             }
 }
 
-static double triangle_area(const double a[3], const double b[3], const double c[3],
-                            const double spacing[3])
+static double triangle_area(const double a[3], const double b[3], const double c[3], const double spacing[3])
 {
     double u[3], v[3];
     for (int i = 0; i < 3; i++) {
@@ -203,8 +201,7 @@ static double fan_area(const struct polygon *p, int first, const double spacing[
 {
     double sum = 0;
     for (int i = 1; i + 1 < p->n; i++)
-        sum += triangle_area(p->at[first], p->at[(first + i) % p->n], p->at[(first + i + 1) % p->n],
-                             spacing);
+        sum += triangle_area(p->at[first], p->at[(first + i) % p->n], p->at[(first + i + 1) % p->n], spacing);
     return sum;
 }
 

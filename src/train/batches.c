@@ -20,8 +20,8 @@
 
 /* Left and right are exchanged, never front and back or top and bottom, which tell organs apart; every
  * second patch is scaled, every second turned a little; all get another brightness and some noise. */
-#define MILD                                                                                              \
-    .crop = AUGMENT_CROP_WITHIN, .scale = {0.5f, 0.85f, 1.18f}, .rotate = {0.5f, -15.0f, 15.0f},           \
+#define MILD                                                                                                 \
+    .crop = AUGMENT_CROP_WITHIN, .scale = {0.5f, 0.85f, 1.18f}, .rotate = {0.5f, -15.0f, 15.0f},             \
     .noise = {1.0f, 0.0f, 0.1f}, .brightness = {1.0f, 0.8f, 1.25f}, .shift = {1.0f, -0.2f, 0.2f}
 static const struct augment_options augment_mild = {MILD, .mirror_p = {0.5f, 0.0f, 0.0f}};
 /* ... and this exchanges them all the same: which way things face is no cue then, what they look like is. */
@@ -30,9 +30,11 @@ static const struct augment_options augment_crop = {.crop = AUGMENT_CROP_RANDOM}
 
 static const struct augment_options *augmentation(const struct settings *s)
 {
-    static const struct augment_options *const kinds[] = {
-        [AUGMENT_PAPER] = &augment_paper, [AUGMENT_CROP] = &augment_crop, [AUGMENT_FULL] = &augment_full,
-        [AUGMENT_MILD] = &augment_mild, [AUGMENT_MIRROR] = &augment_mirror};
+    static const struct augment_options *const kinds[] = {[AUGMENT_PAPER] = &augment_paper,
+                                                          [AUGMENT_CROP] = &augment_crop,
+                                                          [AUGMENT_FULL] = &augment_full,
+                                                          [AUGMENT_MILD] = &augment_mild,
+                                                          [AUGMENT_MIRROR] = &augment_mirror};
     return kinds[s->augment];
 }
 
@@ -63,12 +65,14 @@ int train_sampler_threads(const struct device *dev)
  * of 0 to 1. The part of a crop that is made larger has their extent, too, 100 of 192 voxels. */
 static const struct augment_options augment_views[][SAMPLER_STREAMS] = {
     [PHASE_VIEWS_PIECES] = {{.crop = AUGMENT_CROP_WITHIN},
-                            {.crop = AUGMENT_CROP_WITHIN, .scale = {1.0f, 0.52f, 0.52f}, .wander = 1,
-                             .brightness = {1.0f, 0.7f, 1.3f}, .shift = {1.0f, -1.0f, 1.0f}}},
-    [PHASE_VIEWS_LIGHTS] = {{.crop = AUGMENT_CROP_WITHIN, .brightness = {1.0f, 0.7f, 1.3f},
-                             .shift = {1.0f, -1.0f, 1.0f}},
-                            {.crop = AUGMENT_CROP_WITHIN, .brightness = {1.0f, 0.7f, 1.3f},
-                             .shift = {1.0f, -1.0f, 1.0f}}}};
+                            {.crop = AUGMENT_CROP_WITHIN,
+                             .scale = {1.0f, 0.52f, 0.52f},
+                             .wander = 1,
+                             .brightness = {1.0f, 0.7f, 1.3f},
+                             .shift = {1.0f, -1.0f, 1.0f}}},
+    [PHASE_VIEWS_LIGHTS] = {
+        {.crop = AUGMENT_CROP_WITHIN, .brightness = {1.0f, 0.7f, 1.3f}, .shift = {1.0f, -1.0f, 1.0f}},
+        {.crop = AUGMENT_CROP_WITHIN, .brightness = {1.0f, 0.7f, 1.3f}, .shift = {1.0f, -1.0f, 1.0f}}}};
 
 /* Of labelled and unlabelled slots, or of first and second views. */
 static const struct augment_options *slot_augmentation(const struct trainer *t, int which)
@@ -86,15 +90,17 @@ int batches_sample(struct trainer *t, struct error *e)
     const struct phase_batch *b = &trainer_phase(t)->batch;
     const int *patch = t->own->patch;
     int no_label = b->host_labels ? 0 : SAMPLER_NO_LABEL;
-    struct sampler_options so = {
-        .n_labeled = t->n_labeled, .n_unlabeled = t->n_unlabeled,
-        .patch = {patch[0], patch[1], patch[2]},
-        .augment = {*slot_augmentation(t, 0), *slot_augmentation(t, 1)},
-        .views = b->views ? 2 : 1, .pieces = b->views == PHASE_VIEWS_PIECES ? PHASE_PIECES : 1,
-        .seed = (uint64_t)s->seed + (uint64_t)t->phase * PHASE_SEED,
-        .without = t->own->cut ? SAMPLER_NO_IMAGE | no_label : 0,
-        .threads = o->sampler_threads, .depth = o->sampler_threads + 3,
-        .report = t->step == 0 ? o->report : NULL};
+    struct sampler_options so = {.n_labeled = t->n_labeled,
+                                 .n_unlabeled = t->n_unlabeled,
+                                 .patch = {patch[0], patch[1], patch[2]},
+                                 .augment = {*slot_augmentation(t, 0), *slot_augmentation(t, 1)},
+                                 .views = b->views ? 2 : 1,
+                                 .pieces = b->views == PHASE_VIEWS_PIECES ? PHASE_PIECES : 1,
+                                 .seed = (uint64_t)s->seed + (uint64_t)t->phase * PHASE_SEED,
+                                 .without = t->own->cut ? SAMPLER_NO_IMAGE | no_label : 0,
+                                 .threads = o->sampler_threads,
+                                 .depth = o->sampler_threads + 3,
+                                 .report = t->step == 0 ? o->report : NULL};
     so.augment[SAMPLER_LABELED].focus = b->views || b->plain ? 0 : (float)s->focus;
     if (sampler_new(&t->own->sampler, t->store, &so, e) < 0)
         return -1;
@@ -102,12 +108,11 @@ int batches_sample(struct trainer *t, struct error *e)
     return 0;
 }
 
-static int make_tensor(struct trainer *t, struct tensor *x, int c, enum value_type type,
-                       struct error *e)
+static int make_tensor(struct trainer *t, struct tensor *x, int c, enum value_type type, struct error *e)
 {
     const int *p = t->own->patch;
-    *x = (struct tensor){.type = type, .n = t->n_labeled + t->n_unlabeled, .d = p[0], .h = p[1], .w = p[2],
-                         .c = c};
+    *x = (struct tensor){
+        .type = type, .n = t->n_labeled + t->n_unlabeled, .d = p[0], .h = p[1], .w = p[2], .c = c};
     x->data = t->dev->ops->alloc(t->dev, (size_t)tensor_count(x) * value_bytes(type));
     return device_check(t->dev, e);
 }

@@ -18,22 +18,24 @@ static const char *const file_names[2] = {"checkpoint-a.safetensors", "checkpoin
 
 /* ---- counters as text ------------------------------------------------------------------------ */
 
-static const struct { const char *key; size_t offset; } integers[] = {
-    {"at.phase", offsetof(struct counters, phase)},
-    {"at.step", offsetof(struct counters, step)},
-    {"at.updates", offsetof(struct counters, updates)},
-    {"at.validated", offsetof(struct counters, validated)},
-    {"at.bad_row", offsetof(struct counters, bad_row)},
-    {"at.rollbacks", offsetof(struct counters, rollbacks)},
-    {"at.finished", offsetof(struct counters, finished)},
-}, reals[] = {
-    {"at.dice", offsetof(struct counters, dice)},
-    {"at.best", offsetof(struct counters, best)},
+static const struct {
+    const char *key;
+    size_t offset;
+} integers[] =
+    {
+        {"at.phase", offsetof(struct counters, phase)},
+        {"at.step", offsetof(struct counters, step)},
+        {"at.updates", offsetof(struct counters, updates)},
+        {"at.validated", offsetof(struct counters, validated)},
+        {"at.bad_row", offsetof(struct counters, bad_row)},
+        {"at.rollbacks", offsetof(struct counters, rollbacks)},
+        {"at.finished", offsetof(struct counters, finished)},
+},
+  reals[] = {
+      {"at.dice", offsetof(struct counters, dice)},
+      {"at.best", offsetof(struct counters, best)},
 };
-enum {
-    N_INTEGERS = sizeof integers / sizeof integers[0],
-    N_REALS = sizeof reals / sizeof reals[0]
-};
+enum { N_INTEGERS = sizeof integers / sizeof integers[0], N_REALS = sizeof reals / sizeof reals[0] };
 
 static int read_integer(int64_t *out, const struct st_file *f, const char *key, struct error *e)
 {
@@ -51,15 +53,13 @@ static int read_real(double *out, const struct st_file *f, const char *key, stru
     *out = NAN;
     if (text && (strcmp(text, "none") == 0 || parse_real(out, text) == 0))
         return 0;
-    return fail(e, ERR_BUSY, "K01", "%s is \"%.40s\", expected a number or none", key,
-                text ? text : "");
+    return fail(e, ERR_BUSY, "K01", "%s is \"%.40s\", expected a number or none", key, text ? text : "");
 }
 
 int checkpoint_counters(struct counters *out, const struct st_file *f, struct error *e)
 {
     for (int i = 0; i < N_INTEGERS; i++)
-        if (read_integer((int64_t *)(void *)((char *)out + integers[i].offset), f, integers[i].key,
-                         e) < 0)
+        if (read_integer((int64_t *)(void *)((char *)out + integers[i].offset), f, integers[i].key, e) < 0)
             return -1;
     for (int i = 0; i < N_REALS; i++)
         if (read_real((double *)(void *)((char *)out + reals[i].offset), f, reals[i].key, e) < 0)
@@ -127,8 +127,8 @@ static int read_both(struct generation g[2], int present[2], const char *run, st
     return 0;
 }
 
-int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const char *run,
-                    struct report *r, struct error *e)
+int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const char *run, struct report *r,
+                    struct error *e)
 {
     struct generation g[2] = {{.serial = -1}, {.serial = -1}};
     int present[2], good[2], result = -1;
@@ -140,9 +140,9 @@ int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const c
     result = good[0] || good[1];
     if (!result && (present[0] || present[1])) {
         int first = present[0] ? 0 : 1;
-        result = fail(e, ERR_BUSY, "K03", "no good checkpoint: %s: %.120s; %s: %.120s",
-                      file_names[first], reason(&g[first]), file_names[!first],
-                      present[!first] ? reason(&g[!first]) : "not there");
+        result =
+            fail(e, ERR_BUSY, "K03", "no good checkpoint: %s: %.120s; %s: %.120s", file_names[first],
+                 reason(&g[first]), file_names[!first], present[!first] ? reason(&g[!first]) : "not there");
         fail_in(e, run);
     }
     if (result <= 0)
@@ -162,8 +162,7 @@ out:
     return result;
 }
 
-int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files,
-                           struct error *e)
+int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files, struct error *e)
 {
     struct st_limits limits = {.require_checksum = 1};
     if (files->anchor < 0)
@@ -202,8 +201,10 @@ static int check_keys(const char *list, const struct checkpoint_facts *now, stru
             known |= is_key(word, now->fact[i].key + strlen("run."));
         if (known)
             continue;
-        fail(e, ERR_CONFIG, "C02", "\"%s\", allowed settings, data, classes, channels, precision, "
-             "device and version", word);
+        fail(e, ERR_CONFIG, "C02",
+             "\"%s\", allowed settings, data, classes, channels, precision, "
+             "device and version",
+             word);
         return fail_in(e, "--override");
     }
     return 0;
@@ -215,16 +216,15 @@ int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now,
     if (check_keys(override, now, e) < 0)
         return -1;
     for (int i = 0; i < now->n; i++) {
-        const char *key = now->fact[i].key + strlen("run."),
-                   *was = st_metadata(f, now->fact[i].key);
+        const char *key = now->fact[i].key + strlen("run."), *was = st_metadata(f, now->fact[i].key);
         was = was ? was : facts_before(key);
         if ((was && strcmp(was, now->fact[i].value) == 0) || is_listed(override, key))
             continue;
         if (strcmp(key, "data") == 0) /* hashes would say nothing */
-            return fail(e, ERR_BUSY, "K05", "scans or labels were changed, added or taken away since the "
+            return fail(e, ERR_BUSY, "K05",
+                        "scans or labels were changed, added or taken away since the "
                         "checkpoint was made; --override data goes on with those of now");
-        return fail(e, ERR_BUSY, "K05",
-                    "the checkpoint was made with %s = %.72s, this run has %.72s", key,
+        return fail(e, ERR_BUSY, "K05", "the checkpoint was made with %s = %.72s, this run has %.72s", key,
                     was ? was : "(none)", now->fact[i].value);
     }
     return 0;
@@ -240,8 +240,7 @@ static const struct st_tensor *need(const struct st_file *f, const char *name, e
     if (x && x->dtype == dtype && x->bytes == bytes)
         return x;
     if (x)
-        fail(e, ERR_BUSY, "S10", "checkpoint: %s has %zu bytes, expected %zu", name, x->bytes,
-             bytes);
+        fail(e, ERR_BUSY, "S10", "checkpoint: %s has %zu bytes, expected %zu", name, x->bytes, bytes);
     else
         fail(e, ERR_BUSY, "S10", "checkpoint: %s is missing", name);
     return NULL;
@@ -343,8 +342,7 @@ static int check_finite(const float *x, int64_t n, const char *name, struct erro
 {
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(x[i]))
-            return fail(e, ERR_NUMERIC, "M04", "%s is not finite at %" PRId64 "; not written", name,
-                        i);
+            return fail(e, ERR_NUMERIC, "M04", "%s is not finite at %" PRId64 "; not written", name, i);
     return 0;
 }
 
@@ -425,10 +423,7 @@ static int saver_fill(struct saver *s, struct trainer *t, const struct counters 
 int checkpoint_save(struct checkpoint_files *files, struct trainer *t, const struct counters *at,
                     const struct checkpoint_facts *facts, int is_anchor, struct error *e)
 {
-    int to = files->anchor >= 0   ? !files->anchor
-             : files->newest >= 0 ? !files->newest
-                                  : 0,
-        result = -1;
+    int to = files->anchor >= 0 ? !files->anchor : files->newest >= 0 ? !files->newest : 0, result = -1;
     char *path = path_join(e, files->run, file_names[to]);
     struct saver *s = mem_alloc(e, 1, sizeof *s);
     if (!path || !s || saver_fill(s, t, at, facts, files->serial + 1, is_anchor, e) < 0)

@@ -26,19 +26,21 @@
 
 /* Where the loop stands, besides models and states. */
 struct counters {
-    int64_t phase, step;     /* of the step to be done next; step = all of them: the phase's end */
-    int64_t updates;         /* steps applied, in all phases */
-    int64_t validated;       /* steps done (all phases) at the last validation; -1: none yet */
-    int64_t bad_row;         /* steps in a row that were not applied */
-    int64_t rollbacks;       /* each halved the learning rate */
-    int64_t finished;        /* 1: model.safetensors is written */
-    double dice, best;       /* of the last validation, and the highest; NaN: none */
+    int64_t phase, step; /* of the step to be done next; step = all of them: the phase's end */
+    int64_t updates;     /* steps applied, in all phases */
+    int64_t validated;   /* steps done (all phases) at the last validation; -1: none yet */
+    int64_t bad_row;     /* steps in a row that were not applied */
+    int64_t rollbacks;   /* each halved the learning rate */
+    int64_t finished;    /* 1: model.safetensors is written */
+    double dice, best;   /* of the last validation, and the highest; NaN: none */
 };
 
 /* What a resume must agree on: settings, data, precision, processor level, program version. */
 enum { FACTS_MAX = 96 };
 struct checkpoint_facts {
-    struct { char key[24], value[72]; } fact[FACTS_MAX]; /* key as stored: "run.lr" */
+    struct {
+        char key[24], value[72];
+    } fact[FACTS_MAX]; /* key as stored: "run.lr" */
     int n;
 };
 /* key as the user knows it; a double is given with all its digits. */
@@ -48,17 +50,16 @@ void facts_settings(struct checkpoint_facts *f, const struct settings *s);
 const char *facts_before(const char *key);
 
 struct checkpoint_files {
-    const char *run;         /* folder, borrowed */
-    int64_t serial;          /* of the newest file; 0: none */
-    int newest, anchor;      /* 0 = a, 1 = b, -1 = none */
+    const char *run;    /* folder, borrowed */
+    int64_t serial;     /* of the newest file; 0: none */
+    int newest, anchor; /* 0 = a, 1 = b, -1 = none */
 };
 
 /* The newest good file into *out (st_free). 1, or 0 if there is none, or -1. */
-int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const char *run,
-                    struct report *r, struct error *e);
+int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const char *run, struct report *r,
+                    struct error *e);
 /* The newest anchor. -1 if there is none. */
-int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files,
-                           struct error *e);
+int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files, struct error *e);
 int checkpoint_counters(struct counters *out, const struct st_file *f, struct error *e);
 /* -1 naming the first key that differs [K05]; keys in `override` ("lr,steps"; may be NULL) may. */
 int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now, const char *override,

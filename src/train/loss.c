@@ -28,14 +28,15 @@ static const double DICE_EPS = 1e-5, LINEAR_EPS = 1e-8; /* as published with squ
 static int check_shape(int classes, int samples, struct error *e)
 {
     if (classes < 2 || classes > KERNEL_CLASSES)
-        return fail(e, ERR_CONFIG, NULL, "%d classes: from 2 to %d are possible", classes,
-                    KERNEL_CLASSES);
+        return fail(e, ERR_CONFIG, NULL, "%d classes: from 2 to %d are possible", classes, KERNEL_CLASSES);
     if (samples < 0 || samples % 2 || samples > GAUSSIAN_SAMPLES)
         return fail(e, ERR_CONFIG, NULL, "%d samples: an even number up to %d is possible", samples,
                     GAUSSIAN_SAMPLES);
     if (samples * classes > 2 * GAUSS_ROWS)
-        return fail(e, ERR_CONFIG, "C03", "--mc-samples %d with %d classes: the product is %d, allowed up to "
-                    "%d", samples, classes, samples * classes, 2 * GAUSS_ROWS);
+        return fail(e, ERR_CONFIG, "C03",
+                    "--mc-samples %d with %d classes: the product is %d, allowed up to "
+                    "%d",
+                    samples, classes, samples * classes, 2 * GAUSS_ROWS);
     return 0;
 }
 
@@ -161,8 +162,7 @@ static void ce_dice_grad(const struct ce_dice *l, struct loss_scratch *s, double
     dev->ops->upload(dev, s->table, s->host, 2 * (size_t)s->classes * sizeof(float));
     RUN(dev, ce_dice_grad, tensor_voxels(&l->logits), .logits = l->logits.data, .label = l->label.data,
         .weight = l->weights, .dlogits = l->dlogits.data, .classes = s->classes,
-        .ce = (float)(l->w_ce / total), .a = s->table, .b = s->table + s->classes,
-        .linear = s->dice_linear);
+        .ce = (float)(l->w_ce / total), .a = s->table, .b = s->table + s->classes, .linear = s->dice_linear);
 }
 
 static void ce_dice_settle(struct loss_scratch *s, const struct pending *p, const double *sums)
@@ -197,8 +197,8 @@ static void ce_dice_ask(struct loss_scratch *s, const struct ce_dice *l)
 void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct tensor *label, double weight,
               const struct tensor *dlogits, double *value)
 {
-    struct ce_dice l = {.logits = *logits, .label = *label, .dlogits = *dlogits, .w_dice = weight,
-                        .dice = value};
+    struct ce_dice l = {
+        .logits = *logits, .label = *label, .dlogits = *dlogits, .w_dice = weight, .dice = value};
     ce_dice_ask(s, &l);
 }
 
@@ -206,9 +206,15 @@ void ask_ce_dice(struct loss_scratch *s, const struct tensor *logits, const stru
                  const struct tensor *weights, double weight, const struct tensor *dlogits, double *loss,
                  double *ce, double *dice)
 {
-    struct ce_dice l = {.logits = *logits, .label = *label, .weights = weights ? weights->data : NULL,
-                        .dlogits = *dlogits, .w_ce = (1 - s->dice_share) * weight,
-                        .w_dice = s->dice_share * weight, .loss = loss, .ce = ce, .dice = dice};
+    struct ce_dice l = {.logits = *logits,
+                        .label = *label,
+                        .weights = weights ? weights->data : NULL,
+                        .dlogits = *dlogits,
+                        .w_ce = (1 - s->dice_share) * weight,
+                        .w_dice = s->dice_share * weight,
+                        .loss = loss,
+                        .ce = ce,
+                        .dice = dice};
     ce_dice_ask(s, &l);
 }
 
@@ -236,6 +242,6 @@ void add_noise(struct device *dev, const struct tensor *out, const struct tensor
                uint64_t seed, uint64_t step, uint32_t stream)
 {
     int64_t count = tensor_count(in);
-    RUN(dev, noise, (count + 3) / 4, .out = out->data, .in = in->data, .count = count,
-        .sd = (float)sd, .seed = seed, .step = step, .stream = stream);
+    RUN(dev, noise, (count + 3) / 4, .out = out->data, .in = in->data, .count = count, .sd = (float)sd,
+        .seed = seed, .step = step, .stream = stream);
 }

@@ -15,11 +15,11 @@
 /* What a group of losses is asked to do. */
 struct loss_options {
     int classes;
-    int samples;       /* of the Gaussian over logits; 0: none */
-    int points;        /* most rows of the contrast; 0: none */
-    double dice_share; /* of Dice in loss_ce_dice; the rest is cross-entropy */
+    int samples;         /* of the Gaussian over logits; 0: none */
+    int points;          /* most rows of the contrast; 0: none */
+    double dice_share;   /* of Dice in loss_ce_dice; the rest is cross-entropy */
     int dice_background; /* 1: background is one of the classes that Dice is the mean of */
-    int dice_linear;   /* 1: Dice without squares, 1 - (2 sum p y + eps) / (sum p + sum y + eps), eps 1e-8 */
+    int dice_linear; /* 1: Dice without squares, 1 - (2 sum p y + eps) / (sum p + sum y + eps), eps 1e-8 */
 };
 
 /* Device memory a group of losses works in; made once, so that steps allocate nothing. */
@@ -55,12 +55,12 @@ void ask_dice(struct loss_scratch *s, const struct tensor *logits, const struct 
 struct gaussian {
     struct tensor mean, diag, factor;
     struct tensor dmean, ddiag, dfactor;
-    int fresh;            /* 1: these are set, zeros included, not added to */
+    int fresh; /* 1: these are set, zeros included, not added to */
     struct tensor mask;
     int rank;
-    uint64_t seed, step;  /* random numbers: epsilon and eta are functions of these and ... */
-    uint32_t stream;      /* ... of this (RNG_SAMPLE + 2 * which network; eta takes the next one) ... */
-    int first_item;       /* ... and of the item's place in its batch: that of item 0 of these views */
+    uint64_t seed, step; /* random numbers: epsilon and eta are functions of these and ... */
+    uint32_t stream;     /* ... of this (RNG_SAMPLE + 2 * which network; eta takes the next one) ... */
+    int first_item;      /* ... and of the item's place in its batch: that of item 0 of these views */
 };
 enum { GAUSSIAN_SAMPLES = 16, GAUSSIAN_RANK = 16 }; /* most; samples is even, in antithetic pairs */
 
@@ -78,8 +78,8 @@ void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struc
  * raster order: flat voxel indices into points (host). Returns how many. The pool shares out the planes. */
 struct boundary {
     const uint8_t *label;
-    const int *dims;     /* (3) */
-    int rule;            /* enum nb_rule: which voxels are near */
+    const int *dims; /* (3) */
+    int rule;        /* enum nb_rule: which voxels are near */
     int cap;
     uint64_t seed, step; /* random numbers are functions of these ... */
     uint32_t item;       /* ... and of this */
@@ -99,15 +99,15 @@ struct contrast_points {
     const uint8_t *label; /* (count), device; below the scratch's classes */
     int count, dims;      /* at most the scratch's points, and 16 */
     double tau;
-    int layout, reduce;   /* settings.h */
+    int layout, reduce; /* settings.h */
 };
 void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, double weight, float *dg,
                   double *value);
 
 /* ---- AUA: prototypes ------------------------------------------------------------------------- */
 enum { PROTO_DIMS = 16, PROTO_CLASSES = 256 };
-struct prototypes {             /* plain data: it is a state array of the checkpoint */
-    int32_t classes, full;      /* full: cov holds whole matrices */
+struct prototypes {        /* plain data: it is a state array of the checkpoint */
+    int32_t classes, full; /* full: cov holds whole matrices */
     double count[PROTO_CLASSES];
     double mean[PROTO_CLASSES][PROTO_DIMS];
     double cov[PROTO_CLASSES][PROTO_DIMS][PROTO_DIMS]; /* diagonal in [a][a] unless full */
@@ -168,7 +168,7 @@ void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct 
 /* Outputs of one network over the same voxels, and gradients to add to; all of them get some. */
 enum { LOSS_BRANCHES = 4 };
 struct loss_branches {
-    int n;                               /* 2 to LOSS_BRANCHES */
+    int n; /* 2 to LOSS_BRANCHES */
     struct tensor logits[LOSS_BRANCHES], dlogits[LOSS_BRANCHES];
 };
 /* share * sum of mean (p_i - q_j)^2 over i < askers and all j but i, q = p^sharpness / sum p^sharpness. */

@@ -37,7 +37,8 @@ static void mutual_settle(struct loss_scratch *s, const struct pending *p, const
     *p->value = share * sums[0];
     if (l->weight == 0)
         return;
-    struct k_mutual_grad k = {.b = branches_of(s, &l->b), .askers = l->mutual.askers,
+    struct k_mutual_grad k = {.b = branches_of(s, &l->b),
+                              .askers = l->mutual.askers,
                               .sharpness = (float)l->mutual.sharpness,
                               .scale = (float)(2 * l->weight * share)};
     for (int i = 0; i < l->b.n; i++)

@@ -31,7 +31,7 @@ static int clamp(int x, int n)
 /* near |= voxels of a row of w whose label differs from the one `dx` beside it in another row. */
 static void mark_differing(uint8_t *near, const uint8_t *own, const uint8_t *other, int w, int dx)
 {
-    int first = dx < 0, last = dx > 0;
+    int first = dx<0, last = dx> 0;
     for (int i = first; i < w - last; i++)
         near[i] |= own[i] != other[i + dx];
     if (first) /* beyond the edge lies the edge */
@@ -116,8 +116,7 @@ int boundary_points(int64_t *points, struct boundary *b, struct pool *pool)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points,
-                 int count)
+void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points, int count)
 {
     RUN(dev, gather_rows, (int64_t)count * from->c, .rows = out, .from = from->data, .at = points,
         .c = from->c);

@@ -26,14 +26,14 @@
 #include "base/rng.h"
 #include "device/isa/loops.h"
 
-static const double GED_EPS = 1e-5;    /* as published */
+static const double GED_EPS = 1e-5;     /* as published */
 static const double SHARE_FLOOR = 1e-9; /* of a sample: below the rounding of the others' sum */
 
 /* ---- one item -------------------------------------------------------------------------------- */
 
 /* epsilon(pair, k): one random block gives four of them. */
-static void draw_epsilon(float eps[GAUSS_PAIRS][GAUSS_RANK], const struct gaussian *g,
-                         uint64_t item, int pairs)
+static void draw_epsilon(float eps[GAUSS_PAIRS][GAUSS_RANK], const struct gaussian *g, uint64_t item,
+                         int pairs)
 {
     for (int p = 0; p < pairs; p++) {
         for (int k = 0; k < g->rank; k += 4) {
@@ -59,9 +59,13 @@ static struct k_gauss gauss_item(const struct gaussian *g, int item, int samples
         .diag = (const float *)g->diag.data + item * voxels * classes,
         .factor = (const float *)g->factor.data + item * voxels * classes * g->rank,
         .mask = g->mask.data ? (const uint8_t *)g->mask.data + item * voxels : NULL,
-        .classes = (int)classes, .rank = g->rank, .pairs = samples / 2,
+        .classes = (int)classes,
+        .rank = g->rank,
+        .pairs = samples / 2,
         .wanted = (1u << (samples / 2)) - 1,
-        .seed = g->seed, .step = g->step, .stream = g->stream + 1,
+        .seed = g->seed,
+        .step = g->step,
+        .stream = g->stream + 1,
         .first = place * (uint64_t)voxels,
     };
     CHECK(g->rank >= 0 && g->rank <= GAUSS_RANK && g->factor.c == g->rank * g->mean.c);
@@ -149,9 +153,11 @@ void ask_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const s
                                     .label = (const uint8_t *)label->data + b * voxels};
         struct pending *p = loss_ask(s, (size_t)samples, value);
         p->settle = likelihood_settle;
-        p->of.likelihood = (struct likelihood){
-            .k = {.g = pass.g, .d = grad_item(g, b), .label = pass.label}, .voxels = voxels,
-            .samples = samples, .scale = scale, .weight = weight * scale};
+        p->of.likelihood = (struct likelihood){.k = {.g = pass.g, .d = grad_item(g, b), .label = pass.label},
+                                               .voxels = voxels,
+                                               .samples = samples,
+                                               .scale = scale,
+                                               .weight = weight * scale};
         s->dev->ops->sum(s->dev, REDUCE_sample_nll, &pass, voxels, samples, s->found + p->first);
     }
 }
@@ -189,8 +195,7 @@ static double gram_at(const struct grams *g, enum gram_kind kind, int c, int i, 
 
 /* Distance of sample i (of P, or of Q for QQ) from sample j (of Q, or of P for PP), and the
  * coefficients of its gradient with respect to the first: dd(c) = -a(c) other + b(c) own. */
-static double pair_distance(double *a, double *b, const struct grams *g, enum gram_kind kind,
-                            int i, int j)
+static double pair_distance(double *a, double *b, const struct grams *g, enum gram_kind kind, int i, int j)
 {
     enum gram_kind first = kind == GRAM_QQ ? GRAM_QQ : GRAM_PP;
     enum gram_kind second = kind == GRAM_PP ? GRAM_PP : GRAM_QQ;
@@ -219,8 +224,8 @@ static double ged_value(const struct grams *g)
     double a[KERNEL_CLASSES], b[KERNEL_CLASSES], sum = 0;
     for (int i = 0; i < g->samples; i++)
         for (int j = 0; j < g->samples; j++)
-            sum += 2 * pair_distance(a, b, g, GRAM_PQ, i, j) -
-                   pair_distance(a, b, g, GRAM_PP, i, j) - pair_distance(a, b, g, GRAM_QQ, i, j);
+            sum += 2 * pair_distance(a, b, g, GRAM_PQ, i, j) - pair_distance(a, b, g, GRAM_PP, i, j) -
+                   pair_distance(a, b, g, GRAM_QQ, i, j);
     return sum / (g->samples * g->samples);
 }
 
@@ -259,8 +264,7 @@ static void ged_grams(struct device *dev, double *sums, const struct k_ged_grad 
     int count = gram_count(2 * k->p.pairs), a_pass = LOOP_SUMS / count;
     for (int c = 0; c < k->p.classes; c += a_pass) {
         int end = k->p.classes - c < a_pass ? k->p.classes : c + a_pass;
-        SUM(dev, gram, voxels, (end - c) * count, sums + c * count, .p = k->p, .q = k->q, .c0 = c,
-            .c1 = end);
+        SUM(dev, gram, voxels, (end - c) * count, sums + c * count, .p = k->p, .q = k->q, .c0 = c, .c1 = end);
     }
 }
 
@@ -283,16 +287,19 @@ void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struc
 {
     int items = student->mean.n, classes = student->mean.c;
     int64_t voxels = item_voxels(student);
-    CHECK(samples >= 2 && samples <= s->samples && classes == s->classes &&
-          teacher->mean.n == items && teacher->mean.c == classes && item_voxels(teacher) == voxels);
+    CHECK(samples >= 2 && samples <= s->samples && classes == s->classes && teacher->mean.n == items &&
+          teacher->mean.c == classes && item_voxels(teacher) == voxels);
     *value = 0;
     for (int b = 0; b < items; b++) {
         struct pending *p = loss_ask(s, (size_t)classes * (size_t)gram_count(samples), value);
         p->settle = ged_settle;
         p->of.ged = (struct ged){.k = {.p = gauss_item(student, b, samples),
                                        .q = gauss_item(teacher, b, samples),
-                                       .d = grad_item(student, b), .mix = s->table},
-                                 .voxels = voxels, .joint = joint, .items = items,
+                                       .d = grad_item(student, b),
+                                       .mix = s->table},
+                                 .voxels = voxels,
+                                 .joint = joint,
+                                 .items = items,
                                  .weight = weight / items};
         ged_grams(s->dev, s->found + p->first, &p->of.ged.k, voxels);
     }

@@ -58,8 +58,11 @@ void ask_mse(struct loss_scratch *s, const struct tensor *logits, const struct t
     CHECK(logits->c == s->classes && tensor_count(target) == tensor_count(logits));
     struct pending *p = loss_ask(s, 2, value);
     p->settle = mse_settle;
-    p->of.open = (struct open_loss){.logits = *logits, .dlogits = *dlogits, .target = target->data,
-                                    .weights = weights ? weights->data : NULL, .weight = weight,
+    p->of.open = (struct open_loss){.logits = *logits,
+                                    .dlogits = *dlogits,
+                                    .target = target->data,
+                                    .weights = weights ? weights->data : NULL,
+                                    .weight = weight,
                                     .counted = counted};
     SUM(s->dev, mse, tensor_voxels(logits), 2, s->found + p->first, .logits = logits->data,
         .target = target->data, .weight = p->of.open.weights, .classes = s->classes);

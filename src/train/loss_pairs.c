@@ -9,10 +9,10 @@
 struct rows {
     struct device *dev;
     int count, dims;
-    float *unit, *length;       /* (count, dims), (count) */
-    float *other, *turned;      /* (count, dims), (dims, count) */
-    float *like;                /* (count, count); then the losses' slope by it */
-    float *pull, *loss;         /* (count, dims), (count) by anchor */
+    float *unit, *length;  /* (count, dims), (count) */
+    float *other, *turned; /* (count, dims), (dims, count) */
+    float *like;           /* (count, count); then the losses' slope by it */
+    float *pull, *loss;    /* (count, dims), (count) by anchor */
 };
 
 static void rows_alloc(struct rows *r, struct device *dev, int count, int dims)
@@ -79,7 +79,7 @@ static void rows_ask(struct loss_scratch *s, struct rows *r, double *value)
 
 struct pairs {
     struct rows rows;
-    float *log_sum;             /* (count) by anchor */
+    float *log_sum; /* (count) by anchor */
 };
 
 int pairs_new(struct pairs **out, struct device *dev, int count, int dims, struct error *e)
@@ -125,8 +125,8 @@ void ask_pairs(struct loss_scratch *s, struct pairs *p, const float *x, const fl
 
 struct relations {
     struct rows rows;
-    uint8_t *kind;              /* (count, count) */
-    float *z, *rest;            /* (count) */
+    uint8_t *kind;   /* (count, count) */
+    float *z, *rest; /* (count) */
 };
 
 int relations_new(struct relations **out, struct device *dev, const uint8_t *kind, int count, int dims,

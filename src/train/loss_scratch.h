@@ -13,9 +13,9 @@
 /* Cross-entropy and Dice, on logits. */
 struct ce_dice {
     struct tensor logits, label, dlogits;
-    const float *weights;      /* of voxels; NULL: 1 */
-    double w_ce, w_dice;       /* gradient: w_ce dCE + w_dice dDice */
-    double *loss, *ce, *dice;  /* values wanted, or NULL */
+    const float *weights;     /* of voxels; NULL: 1 */
+    double w_ce, w_dice;      /* gradient: w_ce dCE + w_dice dDice */
+    double *loss, *ce, *dice; /* values wanted, or NULL */
 };
 
 /* Likelihood of one item, or energy distance of one. */
@@ -23,7 +23,7 @@ struct likelihood {
     struct k_sample_nll_grad k;
     int64_t voxels;
     int samples;
-    double scale, weight;      /* of the value, of the gradient */
+    double scale, weight; /* of the value, of the gradient */
 };
 struct ged {
     struct k_ged_grad k;
@@ -37,13 +37,13 @@ struct open_loss {
     struct tensor logits, dlogits;
     const float *target, *weights; /* probabilities; of voxels, NULL: 1 */
     double weight;
-    double *counted;               /* gets the sum of the voxels' weights; or NULL */
+    double *counted; /* gets the sum of the voxels' weights; or NULL */
 };
 
 /* Losses of a head that predicts distances. */
 struct twin_loss {
     struct tensor raw, draw, logits, dlogits;
-    const float *target;           /* distances */
+    const float *target; /* distances */
     double weight;
 };
 
@@ -56,19 +56,19 @@ struct branch_loss {
 
 /* Rows that belong together: the gradient is made by asking. */
 struct pairs_loss {
-    int count;                     /* anchors, that the value is the mean of */
+    int count; /* anchors, that the value is the mean of */
 };
 
 /* The contrast between classes, likewise. */
 struct contrast_loss {
-    int mean;                      /* over anchors; 0: the sum */
+    int mean; /* over anchors; 0: the sum */
 };
 
 struct pending {
     /* sums: the host's copy of what it asked for. */
     void (*settle)(struct loss_scratch *s, const struct pending *p, const double *sums);
-    size_t first;              /* of its sums in `found` */
-    double *value;             /* is added to, or set */
+    size_t first;  /* of its sums in `found` */
+    double *value; /* is added to, or set */
     union {
         struct ce_dice ce_dice;
         struct likelihood likelihood;
@@ -86,21 +86,21 @@ struct loss_scratch {
     struct device *dev;
     int classes, samples, points;
     double dice_share;
-    int dice_first;            /* the first class that has a Dice: 1, or 0 with background */
+    int dice_first; /* the first class that has a Dice: 1, or 0 with background */
     int dice_linear;
     struct pending pending[LOSS_PENDING];
     int n_pending;
-    size_t asked, room;        /* doubles of found: in use, all */
-    double *found;             /* device: what sums give ... */
-    double *sums;              /* host: ... and where they come to */
-    float *host;               /* host: a table of coefficients being made ... */
-    float *table;              /* device: ... and where kernels read it */
+    size_t asked, room; /* doubles of found: in use, all */
+    double *found;      /* device: what sums give ... */
+    double *sums;       /* host: ... and where they come to */
+    float *host;        /* host: a table of coefficients being made ... */
+    float *table;       /* device: ... and where kernels read it */
     size_t table_count;
 
     /* contrast: device memory for `points` rows (NULL if there are none) */
-    float *rows, *pull;        /* (points, 16) */
-    float *anchor, *log_sum;   /* (points) */
-    void *contrast;            /* contrast_scratch(points) bytes */
+    float *rows, *pull;      /* (points, 16) */
+    float *anchor, *log_sum; /* (points) */
+    void *contrast;          /* contrast_scratch(points) bytes */
 };
 
 /* A new pending with room for its sums, which begin at s->found + first; all before it are settled first if

@@ -59,8 +59,8 @@ void ask_dual(struct loss_scratch *s, const struct tensor *logits, const struct 
     CHECK(logits->c == s->classes && raw->c == s->classes - 1 && tensor_voxels(raw) == tensor_voxels(logits));
     struct pending *p = loss_ask(s, 1, value);
     p->settle = dual_settle;
-    p->of.twin = (struct twin_loss){.raw = *raw, .draw = *draw, .logits = *logits, .dlogits = *dlogits,
-                                    .weight = weight};
+    p->of.twin = (struct twin_loss){
+        .raw = *raw, .draw = *draw, .logits = *logits, .dlogits = *dlogits, .weight = weight};
     SUM(s->dev, dual, tensor_voxels(raw), 1, s->found + p->first, .logits = logits->data, .raw = raw->data,
         .classes = s->classes);
 }

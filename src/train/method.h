@@ -21,24 +21,24 @@ enum { TRAIN_MODELS = 8, TRAIN_NOTES = 24, TRAIN_STATES = 8 };
 
 /* A network in training: weights, the plan for the batch at hand, perhaps an optimiser. */
 struct model {
-    char name[16];                 /* "student", "teacher", "labeller", "stage2" */
+    char name[16]; /* "student", "teacher", "labeller", "stage2" */
     struct net_definition def;
-    struct net_definition tested;  /* what is validated and published of it; def, unless begin says less */
+    struct net_definition tested; /* what is validated and published of it; def, unless begin says less */
     struct params *params;
-    struct net *net;               /* planned for the items this model sees a step; NULL if it is not run */
-    struct optim *optim;           /* NULL: never updated by the loop */
+    struct net *net;     /* planned for the items this model sees a step; NULL if it is not run */
+    struct optim *optim; /* NULL: never updated by the loop */
 };
 
 struct note {
-    char name[24];                 /* "loss", "supervised", "consistency", "bcl" */
+    char name[24]; /* "loss", "supervised", "consistency", "bcl" */
     double value;
 };
 
 struct state_array {
     char name[24];
-    void *data;                    /* host memory of the method */
+    void *data; /* host memory of the method */
     size_t bytes;
-    void *kept;                    /* of the loop: as it was before the step */
+    void *kept; /* of the loop: as it was before the step */
 };
 
 struct trainer {
@@ -47,15 +47,15 @@ struct trainer {
     const struct case_store *store;
 
     /* this step */
-    int phase;                     /* index into method->phases */
-    int64_t step, steps;           /* 0-based within the phase, and how many it has */
-    uint64_t draw;                 /* step counted over all phases: what random numbers are drawn from */
-    const struct batch *batch;     /* host */
-    struct tensor image;           /* (n, d, h, w, channels) F32, device */
-    struct tensor label;           /* (n, d, h, w, 1) U8, device; 0 in slots without label */
-    const uint8_t *label_host;     /* the same bytes, host; only where the phase asks for them */
-    struct tensor mask;            /* (n, d, h, w, 1) U8, device; data NULL if there are none */
-    int n_labeled, n_unlabeled;    /* slots, labelled first */
+    int phase;                  /* index into method->phases */
+    int64_t step, steps;        /* 0-based within the phase, and how many it has */
+    uint64_t draw;              /* step counted over all phases: what random numbers are drawn from */
+    const struct batch *batch;  /* host */
+    struct tensor image;        /* (n, d, h, w, channels) F32, device */
+    struct tensor label;        /* (n, d, h, w, 1) U8, device; 0 in slots without label */
+    const uint8_t *label_host;  /* the same bytes, host; only where the phase asks for them */
+    struct tensor mask;         /* (n, d, h, w, 1) U8, device; data NULL if there are none */
+    int n_labeled, n_unlabeled; /* slots, labelled first */
 
     struct model models[TRAIN_MODELS];
     int n_models;
@@ -63,22 +63,22 @@ struct trainer {
     int n_notes;
     struct state_array states[TRAIN_STATES];
     int n_states;
-    int target;                    /* model that validation and model.safetensors take, set by begin */
-    void *method_state;            /* of method->state_bytes, zeroed at start */
-    struct train_private *own;     /* of the loop */
+    int target;                /* model that validation and model.safetensors take, set by begin */
+    void *method_state;        /* of method->state_bytes, zeroed at start */
+    struct train_private *own; /* of the loop */
 };
 
 struct turn {
     void (*gradients)(struct trainer *t);
-    const char *model;             /* whose weights are updated afterwards; NULL: none (a pass) */
+    const char *model; /* whose weights are updated afterwards; NULL: none (a pass) */
 };
 
 /* Batches a phase wants; zeroed: the configured composition. */
 struct phase_batch {
-    int labeled_only;              /* 1: the unlabelled slots are left out */
-    int plain;                     /* 1: crops only, no other augmentation */
-    int host_labels;               /* 1: label_host is looked at */
-    int views;                     /* enum phase_views; then there are no labelled slots */
+    int labeled_only; /* 1: the unlabelled slots are left out */
+    int plain;        /* 1: crops only, no other augmentation */
+    int host_labels;  /* 1: label_host is looked at */
+    int views;        /* enum phase_views; then there are no labelled slots */
 };
 
 /* Pairs of views of one crop, side by side, of all cases.
@@ -89,17 +89,17 @@ enum phase_views { PHASE_NO_VIEWS, PHASE_VIEWS_PIECES, PHASE_VIEWS_LIGHTS };
 enum { PHASE_PIECES = 4 };
 
 struct phase {
-    const char *name;              /* "stage1" */
-    double share;                  /* steps = share * --steps, rounded up (prototypes: 0.5) */
-    size_t share_setting;          /* times this number of the settings, by its offset; 0: none */
-    int untested;                  /* 1: what it trains cannot segment yet, so it is not validated */
-    int stage;                     /* left out, with all after it, if settings.stages is smaller */
+    const char *name;     /* "stage1" */
+    double share;         /* steps = share * --steps, rounded up (prototypes: 0.5) */
+    size_t share_setting; /* times this number of the settings, by its offset; 0: none */
+    int untested;         /* 1: what it trains cannot segment yet, so it is not validated */
+    int stage;            /* left out, with all after it, if settings.stages is smaller */
     struct phase_batch batch;
     /* Makes models and registers state; called when the phase starts and again on resume, before the
      * checkpoint's numbers are put in. On resume there are no models of earlier phases, so it names every
      * model and state the phase needs; a model it does not name is dropped afterwards. */
     int (*begin)(struct trainer *t, struct error *e);
-    struct turn turns[3];          /* ends at gradients == NULL */
+    struct turn turns[3];             /* ends at gradients == NULL */
     void (*after)(struct trainer *t); /* EMA, estimators; only after a finite step; may be NULL */
     int (*end)(struct trainer *t, struct error *e); /* may be NULL */
 };
@@ -107,14 +107,14 @@ struct phase {
 int64_t phase_steps(const struct phase *p, const struct settings *s);
 
 struct method {
-    const char *name, *paper;      /* "aua", "Wu et al., arXiv 2111.10989" */
-    double consistency;            /* what --consistency auto stands for: its published full weight */
+    const char *name, *paper; /* "aua", "Wu et al., arXiv 2111.10989" */
+    double consistency;       /* what --consistency auto stands for: its published full weight */
     int (*check)(const struct settings *s, struct error *e); /* refuses what no data can make good, such as
                                     * batches of the wrong kind; may be NULL */
     size_t state_bytes;
     void (*done)(struct trainer *t); /* frees what begin made besides models; also after a failed
                                       * begin, so it accepts what is not there; may be NULL */
-    struct phase phases[4];        /* ends at name == NULL */
+    struct phase phases[4];          /* ends at name == NULL */
 };
 extern const struct method *const methods[]; /* ends with NULL */
 const struct method *method_find(const char *name);

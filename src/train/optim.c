@@ -81,19 +81,29 @@ static void adam_run(struct optim *m, int64_t at, int64_t n, double rate, double
     const struct optim_options *o = &m->o;
     double t = (double)m->updates; /* counts this one already */
     double correct1 = 1.0 - pow(o->momentum, t), correct2 = 1.0 - pow(o->beta2, t);
-    struct k_adam k = {.w = m->params->value + at, .m = m->moment[0] + at, .v = m->moment[1] + at,
-                       .g = m->params->grad + at, .rate = (float)(rate / correct1),
-                       .beta1 = (float)o->momentum, .beta2 = (float)o->beta2,
-                       .scale = (float)(1.0 / sqrt(correct2)), .epsilon = (float)o->epsilon,
-                       .decay = (float)o->weight_decay, .factor = (float)factor};
+    struct k_adam k = {.w = m->params->value + at,
+                       .m = m->moment[0] + at,
+                       .v = m->moment[1] + at,
+                       .g = m->params->grad + at,
+                       .rate = (float)(rate / correct1),
+                       .beta1 = (float)o->momentum,
+                       .beta2 = (float)o->beta2,
+                       .scale = (float)(1.0 / sqrt(correct2)),
+                       .epsilon = (float)o->epsilon,
+                       .decay = (float)o->weight_decay,
+                       .factor = (float)factor};
     params_map(m->params, KERNEL_adam, &k, at, n);
 }
 
 static void sgd_run(struct optim *m, int64_t at, int64_t n, double rate, double factor)
 {
-    struct k_sgd k = {.w = m->params->value + at, .m = m->moment[0] + at, .g = m->params->grad + at,
-                      .rate = (float)rate, .momentum = (float)m->o.momentum,
-                      .decay = (float)m->o.weight_decay, .factor = (float)factor};
+    struct k_sgd k = {.w = m->params->value + at,
+                      .m = m->moment[0] + at,
+                      .g = m->params->grad + at,
+                      .rate = (float)rate,
+                      .momentum = (float)m->o.momentum,
+                      .decay = (float)m->o.weight_decay,
+                      .factor = (float)factor};
     params_map(m->params, KERNEL_sgd, &k, at, n);
 }
 
@@ -116,7 +126,9 @@ void ema_update(struct params *teacher, const struct params *student, int64_t t,
 {
     double warm = 1.0 - 1.0 / ((double)t + 1.0), keep = warm < decay ? warm : decay;
     CHECK(teacher->trainable_count == student->trainable_count && keep >= 0.0 && keep <= 1.0);
-    struct k_ema k = {.teacher = teacher->value, .student = student->value, .keep = (float)keep,
+    struct k_ema k = {.teacher = teacher->value,
+                      .student = student->value,
+                      .keep = (float)keep,
                       .take = (float)(1.0 - keep)};
     params_map(teacher, KERNEL_ema, &k, 0, teacher->trainable_count);
     params_mapped(teacher);
@@ -130,10 +142,8 @@ double optim_rate(const struct optim_options *o, int64_t t, int64_t total)
     switch (o->schedule) {
     case SCHEDULE_STEP:
         return 12 * t >= 10 * total ? o->lr * 0.01 : 12 * t >= 5 * total ? o->lr * 0.1 : o->lr;
-    case SCHEDULE_POLY:
-        return o->lr * pow(1.0 - (double)t / (double)total, 0.9);
-    case SCHEDULE_CONSTANT:
-        break;
+    case SCHEDULE_POLY: return o->lr * pow(1.0 - (double)t / (double)total, 0.9);
+    case SCHEDULE_CONSTANT: break;
     }
     return o->lr;
 }

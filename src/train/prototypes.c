@@ -80,8 +80,7 @@ static void sum_group(struct device *dev, double *sums, double (*shift)[PROTO_DI
     dev->ops->reduce(dev, REDUCE_class_moments, k, voxels, k->classes * per, sums);
 }
 
-static void update_group(struct device *dev, struct prototypes *p, struct r_class_moments *k,
-                         int64_t voxels)
+static void update_group(struct device *dev, struct prototypes *p, struct r_class_moments *k, int64_t voxels)
 {
     double sums[K_GROUP * K_ORDER_3], shift[K_GROUP][PROTO_DIMS];
     int per = k->order == 3 ? K_ORDER_3 : K_ORDER_2, news = 0;
@@ -89,8 +88,7 @@ static void update_group(struct device *dev, struct prototypes *p, struct r_clas
     memcpy(shift, p->mean[k->first], sizeof(double) * PROTO_DIMS * (size_t)k->classes);
     sum_group(dev, sums, shift, k, voxels);
     for (int c = 0; c < k->classes; c++)
-        if (p->count[k->first + c] <= 0 && sums[c * per] > 0 &&
-            read_moments(&m, sums + c * per, p->full)) {
+        if (p->count[k->first + c] <= 0 && sums[c * per] > 0 && read_moments(&m, sums + c * per, p->full)) {
             for (int a = 0; a < PROTO_DIMS; a++)
                 shift[c][a] += m.mean[a];
             news = 1;
@@ -112,7 +110,9 @@ void prototypes_update(struct device *dev, struct prototypes *p, const struct te
         return;
     for (int first = 0; first < p->classes; first += K_GROUP) {
         int left = p->classes - first;
-        struct r_class_moments k = {.rows = features->data, .label = label->data, .first = first,
+        struct r_class_moments k = {.rows = features->data,
+                                    .label = label->data,
+                                    .first = first,
                                     .classes = left < K_GROUP ? left : K_GROUP,
                                     .order = p->full ? 3 : 2};
         update_group(dev, p, &k, voxels);

@@ -10,9 +10,9 @@ struct resident {
     struct resident_case {
         float *image;
         uint8_t *label, *mask; /* NULL: none */
-    } *cases;
+    } * cases;
     int n;
-    uint8_t *exchange;         /* what each class is in a mirror image */
+    uint8_t *exchange; /* what each class is in a mirror image */
 };
 
 static void *put(struct trainer *t, const void *from, size_t bytes)

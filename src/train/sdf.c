@@ -11,8 +11,8 @@
 struct sdf {
     struct device *dev;
     int dims[3];
-    float *square[2];          /* of distances: of the pass before, of this one */
-    float *outside, *inside;   /* on the way to the largest of either side */
+    float *square[2];        /* of distances: of the pass before, of this one */
+    float *outside, *inside; /* on the way to the largest of either side */
 };
 
 int sdf_new(struct sdf **out, struct device *dev, const int dims[3], struct error *e)

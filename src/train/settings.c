@@ -68,18 +68,12 @@ void facts_settings(struct checkpoint_facts *f, const struct settings *s)
     for (int i = 0; i < N_ROWS; i++) {
         const void *at = (const char *)s + rows[i].offset;
         switch (rows[i].kind) {
-        case TEXT:
-            facts_add(f, rows[i].key, "%s", *(char *const *)at);
-            break;
-        case INTEGER:
-            facts_add(f, rows[i].key, "%" PRId64, *(const int64_t *)at);
-            break;
+        case TEXT: facts_add(f, rows[i].key, "%s", *(char *const *)at); break;
+        case INTEGER: facts_add(f, rows[i].key, "%" PRId64, *(const int64_t *)at); break;
         case CHOICE:
             facts_add(f, rows[i].key, "%s", text_choice(word, sizeof word, rows[i].words, *(const int *)at));
             break;
-        case REAL:
-            facts_add(f, rows[i].key, "%.17g", *(const double *)at);
-            break;
+        case REAL: facts_add(f, rows[i].key, "%.17g", *(const double *)at); break;
         }
     }
 }

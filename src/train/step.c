@@ -75,10 +75,15 @@ int trainer_trains(const struct trainer *t)
 struct train_step trainer_describe(const struct trainer *t, double rate)
 {
     struct train_private *own = t->own;
-    struct train_step s = {.phase = trainer_phase(t)->name, .phase_number = t->phase,
-                           .step = t->step, .steps = t->steps, .done = (int64_t)t->draw,
-                           .total = steps_before(t, own->n_phases), .rate = rate,
-                           .seconds = trainer_seconds() - own->started, .notes = t->notes,
+    struct train_step s = {.phase = trainer_phase(t)->name,
+                           .phase_number = t->phase,
+                           .step = t->step,
+                           .steps = t->steps,
+                           .done = (int64_t)t->draw,
+                           .total = steps_before(t, own->n_phases),
+                           .rate = rate,
+                           .seconds = trainer_seconds() - own->started,
+                           .notes = t->notes,
                            .n_notes = t->n_notes};
     return s;
 }
@@ -113,10 +118,10 @@ static int guard(struct trainer *t, struct model *m, double *norm, struct error 
         return 0;
     const char *tensor = m ? trainer_bad_gradient(t, m) : NULL;
     if (isfinite(noted(t, "loss")))
-        return fail(why, ERR_NUMERIC, "M02", "%s step %lld: the gradient of %s is not finite",
-                    phase, step, tensor ? tensor : "all weights together");
-    return fail(why, ERR_NUMERIC, "M01", "%s step %lld: %s is not finite, first bad gradient: %s",
-                phase, step, bad_term(t), tensor ? tensor : "none");
+        return fail(why, ERR_NUMERIC, "M02", "%s step %lld: the gradient of %s is not finite", phase, step,
+                    tensor ? tensor : "all weights together");
+    return fail(why, ERR_NUMERIC, "M01", "%s step %lld: %s is not finite, first bad gradient: %s", phase,
+                step, bad_term(t), tensor ? tensor : "none");
 }
 
 /* The update of a turn. Rate and norm of the step are those of its first; another's norm has a name. */

@@ -26,11 +26,11 @@
 #include "train/train_int.h"
 
 enum {
-    ANCHORS = 8,          /* a phase: at most an eighth of it is done again after a rollback */
-    ANCHOR_LEAST = 10,    /* steps between two of them */
-    BAD_STEPS = 3,        /* in a row until a rollback */
-    ROLLBACKS = 2,        /* until the training is given up */
-    SAVE_FAILURES = 3     /* in a row until the training is given up [P03] */
+    ANCHORS = 8,       /* a phase: at most an eighth of it is done again after a rollback */
+    ANCHOR_LEAST = 10, /* steps between two of them */
+    BAD_STEPS = 3,     /* in a row until a rollback */
+    ROLLBACKS = 2,     /* until the training is given up */
+    SAVE_FAILURES = 3  /* in a row until the training is given up [P03] */
 };
 
 const struct method *method_find(const char *name)
@@ -84,8 +84,8 @@ static int save(struct trainer *t, int is_anchor, struct error *e)
     }
     if (e->code != ERR_SYSTEM || ++own->save_failures >= SAVE_FAILURES)
         return -1;
-    report_line(own->o->report, REPORT_WARNING, NULL, "P03",
-                "checkpoint not written, training goes on: %s", e->text);
+    report_line(own->o->report, REPORT_WARNING, NULL, "P03", "checkpoint not written, training goes on: %s",
+                e->text);
     return 0;
 }
 
@@ -123,8 +123,7 @@ static int rollback(struct trainer *t, const struct error *why, struct error *e)
     if (checkpoint_load(t, &f, e) < 0)
         goto out;
     report_line(own->o->report, REPORT_WARNING, NULL, why->id,
-                "%s; going back to step %" PRId64 " with half the learning rate", why->text,
-                at.step);
+                "%s; going back to step %" PRId64 " with half the learning rate", why->text, at.step);
     own->at = at;
     own->at.rollbacks = rollbacks + 1;
     own->at.bad_row = 0;
@@ -145,8 +144,8 @@ static int validation_due(const struct trainer *t)
 {
     const struct train_private *own = t->own;
     const struct train_options *o = own->o;
-    if (!o->val || o->val->n_cases == 0 || own->at.validated == (int64_t)t->draw ||
-        !trainer_trains(t) || trainer_phase(t)->untested)
+    if (!o->val || o->val->n_cases == 0 || own->at.validated == (int64_t)t->draw || !trainer_trains(t) ||
+        trainer_phase(t)->untested)
         return 0;
     int64_t every = t->set->val_every;
     return every > 0 ? t->step > 0 && (t->step % every == 0 || t->step == t->steps)
@@ -159,8 +158,7 @@ static int validate_target(struct trainer *t, struct error *e)
     const struct train_listener *l = &own->o->listen;
     const struct model *m = &t->models[t->target];
     const int64_t *p = t->set->patch;
-    struct validate_options o = {.patch = {(int)p[0], (int)p[1], (int)p[2]}, .stop = l->stop,
-                                 .arg = l->arg};
+    struct validate_options o = {.patch = {(int)p[0], (int)p[1], (int)p[2]}, .stop = l->stop, .arg = l->arg};
     struct validation v;
     if (validate(&v, t->dev, m->params, &m->tested, own->o->val, &o, e) < 0)
         return -1;
@@ -182,9 +180,8 @@ static int stopped(struct trainer *t, struct error *e)
     if (t->own->saved_draw != (int64_t)t->draw || t->own->at.validated == (int64_t)t->draw)
         if (save(t, at_anchor(t), e) < 0 || t->own->save_failures > 0)
             return -1;
-    return fail(e, ERR_STOPPED, "P11",
-                "stopped after step %" PRId64 " of %s; --resume goes on from here", t->step,
-                trainer_phase(t)->name);
+    return fail(e, ERR_STOPPED, "P11", "stopped after step %" PRId64 " of %s; --resume goes on from here",
+                t->step, trainer_phase(t)->name);
 }
 
 /* Validation, checkpoint and stop as they are due here. 1: the state was not fit to be saved, and
@@ -238,8 +235,8 @@ static int begin_models(struct trainer *t, struct error *e)
 static int begin_phase(struct trainer *t, struct st_file *f, struct error *e)
 {
     if (t->step > trainer_phase_steps(t, t->phase))
-        return fail(e, ERR_BUSY, "K05", "the checkpoint is at step %" PRId64 " of %" PRId64,
-                    t->step, trainer_phase_steps(t, t->phase));
+        return fail(e, ERR_BUSY, "K05", "the checkpoint is at step %" PRId64 " of %" PRId64, t->step,
+                    trainer_phase_steps(t, t->phase));
     if (begin_models(t, e) < 0 || batches_sample(t, e) < 0)
         return -1;
     if (f->n_tensors == 0)
@@ -275,8 +272,8 @@ static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
 static int forget_old(const char *run, struct error *e)
 {
     static const char *const names[] = {"checkpoint-a.safetensors", "checkpoint-b.safetensors",
-                                        "model.safetensors", "best.safetensors", "stage1.safetensors",
-                                        "stage1-middle.safetensors"};
+                                        "model.safetensors",        "best.safetensors",
+                                        "stage1.safetensors",       "stage1-middle.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = path_join(e, run, names[i]);
         if (!path)
@@ -291,13 +288,14 @@ static int forget_old(const char *run, struct error *e)
 static int check_settings(const struct settings *s, const struct case_store *store, struct error *e)
 {
     if (s->steps < 1 || s->labeled_batch < 1 || s->batch < s->labeled_batch)
-        return fail(e, ERR_CONFIG, "C03", "steps %" PRId64 ", batch %" PRId64 " with %" PRId64
-                    " labelled: expected 1 or more of each", s->steps, s->batch, s->labeled_batch);
+        return fail(e, ERR_CONFIG, "C03",
+                    "steps %" PRId64 ", batch %" PRId64 " with %" PRId64
+                    " labelled: expected 1 or more of each",
+                    s->steps, s->batch, s->labeled_batch);
     if (!(s->ema_decay >= 0.0 && s->ema_decay <= 1.0))
         return fail(e, ERR_CONFIG, "C03", "ema-decay %g, expected 0 to 1", s->ema_decay);
     if (store->n_classes < 2 || store->n_classes > VALIDATE_CLASSES)
-        return fail(e, ERR_DATA, "L04", "%d classes, expected 2 to %d", store->n_classes,
-                    VALIDATE_CLASSES);
+        return fail(e, ERR_DATA, "L04", "%d classes, expected 2 to %d", store->n_classes, VALIDATE_CLASSES);
     return 0;
 }
 
@@ -326,17 +324,15 @@ static int find_start(struct trainer *t, struct st_file *f, struct error *e)
     if (found < 0)
         return -1;
     if (found == 0) {
-        report_line(o->report, REPORT_NOTE, o->run, NULL,
-                    "no checkpoint: starting from the beginning");
+        report_line(o->report, REPORT_NOTE, o->run, NULL, "no checkpoint: starting from the beginning");
         tell_resumed(t, -1, 0);
         return forget_old(o->run, e);
     }
-    if (checkpoint_same(f, &own->facts, o->override, e) < 0 ||
-        checkpoint_counters(&own->at, f, e) < 0)
+    if (checkpoint_same(f, &own->facts, o->override, e) < 0 || checkpoint_counters(&own->at, f, e) < 0)
         return fail_in(e, o->run);
     if (own->at.phase < 0 || own->at.phase >= own->n_phases || own->at.step < 0)
-        return fail(e, ERR_BUSY, "K05", "checkpoint: phase %" PRId64 " of %d, step %" PRId64,
-                    own->at.phase, own->n_phases, own->at.step);
+        return fail(e, ERR_BUSY, "K05", "checkpoint: phase %" PRId64 " of %d, step %" PRId64, own->at.phase,
+                    own->n_phases, own->at.step);
     t->phase = (int)own->at.phase;
     t->step = own->at.step;
     return 1;
@@ -399,8 +395,8 @@ static void tell_ramp(const struct trainer *t)
         s->steps <= RAMP_STAIR && t->phase == 0 && t->step == 0)
         report_line(t->own->o->report, REPORT_NOTE, NULL, NULL,
                     "%" PRId64 " steps: the weight of unlabelled scans grows every %d and so stays at %.2g "
-                    "of --consistency; --ramp continuous lets it grow", s->steps, RAMP_STAIR,
-                    ramp_weight(1.0, 0, s->steps, 0));
+                    "of --consistency; --ramp continuous lets it grow",
+                    s->steps, RAMP_STAIR, ramp_weight(1.0, 0, s->steps, 0));
 }
 
 /* The model first: a run is finished when its last checkpoint says so. */
@@ -443,8 +439,8 @@ out:
 /* ---- before a run ---------------------------------------------------------------------------- */
 
 /* Plans every phase for real and counts: memory that is not touched costs nothing. */
-int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,
-                 int classes, struct error *e)
+int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels, int classes,
+                 struct error *e)
 {
     const struct case_store store = {.channels = channels, .n_classes = classes};
     const struct train_options o = {.settings = s, .store = &store, .dev = dev};

@@ -18,17 +18,17 @@
 #include "train/method.h"
 #include "train/validate.h"
 
-struct train_step {          /* handed to the listener after every step */
+struct train_step { /* handed to the listener after every step */
     const char *phase;
-    int phase_number;        /* 0-based */
-    int64_t step, steps;     /* done in this phase, and of how many */
-    int64_t done, total;     /* over all phases */
-    double rate, seconds;    /* learning rate; since the start of this process */
+    int phase_number;     /* 0-based */
+    int64_t step, steps;  /* done in this phase, and of how many */
+    int64_t done, total;  /* over all phases */
+    double rate, seconds; /* learning rate; since the start of this process */
     const struct note *notes;
     int n_notes;
 };
 
-struct train_listener {      /* all members may be NULL */
+struct train_listener { /* all members may be NULL */
     void *arg;
     /* On resume and after a rollback: so many steps of that phase are done; what was noted of
      * later ones is void, they come again. Phase -1: there was nothing to resume. */
@@ -37,31 +37,31 @@ struct train_listener {      /* all members may be NULL */
     void (*validated)(void *arg, const struct train_step *s, const struct validation *v);
     /* A checkpoint is about to be written: numbers of the steps before it will not come again. */
     void (*saving)(void *arg);
-    int (*stop)(void *arg);  /* 1: checkpoint now and return ERR_STOPPED */
+    int (*stop)(void *arg); /* 1: checkpoint now and return ERR_STOPPED */
 };
 
 struct train_options {
-    const char *run;         /* folder; exists, locked by the caller */
-    int lock;                /* of that folder: nothing is written once the name leads elsewhere [P07];
+    const char *run; /* folder; exists, locked by the caller */
+    int lock;        /* of that folder: nothing is written once the name leads elsewhere [P07];
                               * 0: not looked at */
     const struct settings *settings;
-    const struct case_store *store;  /* labelled first; validation cases not among them */
-    const struct case_store *val;    /* NULL: none */
+    const struct case_store *store; /* labelled first; validation cases not among them */
+    const struct case_store *val;   /* NULL: none */
     struct device *dev;
-    int64_t checkpoint_every;        /* steps; 0 = by time */
-    double checkpoint_seconds;       /* 300 */
+    int64_t checkpoint_every;  /* steps; 0 = by time */
+    double checkpoint_seconds; /* 300 */
     int resume;
-    uint64_t data_hash;              /* of the cases and labels in use; a resume must agree [K05] */
-    const char *version; /* of the program, which a resume must agree on [P22]; may be NULL */
-    const char *override;            /* keys that a resume may change: "steps,lr"; may be NULL */
+    uint64_t data_hash;   /* of the cases and labels in use; a resume must agree [K05] */
+    const char *version;  /* of the program, which a resume must agree on [P22]; may be NULL */
+    const char *override; /* keys that a resume may change: "steps,lr"; may be NULL */
     int sampler_threads;
     struct report *report;
     struct train_listener listen;
 };
 
 struct train_result {
-    int64_t steps;           /* updates done in all phases */
-    double dice;             /* of the final model on validation cases; NaN without them */
+    int64_t steps; /* updates done in all phases */
+    double dice;   /* of the final model on validation cases; NaN without them */
 };
 
 int train_run(struct train_result *out, const struct train_options *o, struct error *e);
@@ -74,7 +74,7 @@ int train_mirrors(const struct settings *s);
 int train_side_axes(const struct settings *s);
 /* Bytes a training with these settings will need at its peak for models, plans and batches; store,
  * ring and the arrays of losses are left out. */
-int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels,
-                 int classes, struct error *e);
+int train_memory(size_t *out, const struct settings *s, struct device *dev, int channels, int classes,
+                 struct error *e);
 
 #endif

@@ -22,34 +22,34 @@ struct staged {
 struct train_private {
     const struct train_options *o;
     const struct method *method;
-    int n_phases;                    /* that the settings ask for */
-    int counts;                      /* 1: only memory is asked for, and stays untouched */
+    int n_phases;       /* that the settings ask for */
+    int counts;         /* 1: only memory is asked for, and stays untouched */
     struct counters at; /* phase and step are those of struct trainer, set when saving */
     struct checkpoint_facts facts;
     struct checkpoint_files files;
-    int save_failures;               /* in a row [P03] */
+    int save_failures;     /* in a row [P03] */
     double started, saved; /* seconds of the monotonic clock: this process, last checkpoint */
-    int64_t saved_draw;              /* steps done (all phases) at that checkpoint; -1: none */
+    int64_t saved_draw;    /* steps done (all phases) at that checkpoint; -1: none */
 
-    struct resident *resident;       /* the cases in the memory of the device; NULL: it has none or no room */
-    int patch[3];                    /* of this phase's batches */
-    int cut;                         /* 1: this phase cuts its patches out of them */
-    struct sampler *sampler;         /* of this phase */
-    struct staged staged[2];         /* the batch of this step and, where the device copies beside its work,
+    struct resident *resident;    /* the cases in the memory of the device; NULL: it has none or no room */
+    int patch[3];                 /* of this phase's batches */
+    int cut;                      /* 1: this phase cuts its patches out of them */
+    struct sampler *sampler;      /* of this phase */
+    struct staged staged[2];      /* the batch of this step and, where the device copies beside its work,
                                       * the next one */
-    int now;                         /* which of the two is this step's */
-    int named[TRAIN_MODELS];         /* by this phase's begin */
-    float *buffers[TRAIN_MODELS];    /* running statistics before the step, device */
+    int now;                      /* which of the two is this step's */
+    int named[TRAIN_MODELS];      /* by this phase's begin */
+    float *buffers[TRAIN_MODELS]; /* running statistics before the step, device */
     int64_t batches[TRAIN_MODELS];
 };
 
 /* step.c: where the loop stands ... */
 const struct phase *trainer_phase(const struct trainer *t);
 int64_t trainer_phase_steps(const struct trainer *t, int phase);
-void trainer_set_step(struct trainer *t, int64_t step);           /* and draw */
-int trainer_trains(const struct trainer *t); /* 1: this phase updates a model */
+void trainer_set_step(struct trainer *t, int64_t step); /* and draw */
+int trainer_trains(const struct trainer *t);            /* 1: this phase updates a model */
 struct train_step trainer_describe(const struct trainer *t, double rate);
-double trainer_seconds(void);                                     /* of the monotonic clock */
+double trainer_seconds(void); /* of the monotonic clock */
 /* ... and the next step. 0 also for one that was not applied; *why then has a code. */
 int trainer_step(struct trainer *t, struct error *why, struct error *e);
 
@@ -77,6 +77,6 @@ int batches_begin(struct trainer *t, struct error *e);
 int batches_sample(struct trainer *t, struct error *e);
 void batches_next(struct trainer *t);
 void batches_ahead(struct trainer *t); /* begins to bring the next one, if the device can do that aside */
-void batches_end(struct trainer *t); /* zeroed ones are fine */
+void batches_end(struct trainer *t);   /* zeroed ones are fine */
 
 #endif

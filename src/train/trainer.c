@@ -32,9 +32,8 @@ struct model *trainer_find(struct trainer *t, const char *name)
     return NULL;
 }
 
-static struct model *model_new(struct trainer *t, const char *name,
-                               const struct net_definition *def, enum params_grad grad,
-                               struct error *e)
+static struct model *model_new(struct trainer *t, const char *name, const struct net_definition *def,
+                               enum params_grad grad, struct error *e)
 {
     int place = 0;
     while (place < t->n_models && t->models[place].name[0])
@@ -195,8 +194,7 @@ const char *trainer_bad_gradient(struct trainer *t, const struct model *m)
         const struct param *q = &p->list[k];
         for (int64_t at = 0; p->touched[k] && at < q->count; at += CHUNK) {
             int64_t n = q->count - at < CHUNK ? q->count - at : CHUNK;
-            t->dev->ops->download(t->dev, chunk, p->grad + q->offset + at,
-                                  (size_t)n * sizeof *chunk);
+            t->dev->ops->download(t->dev, chunk, p->grad + q->offset + at, (size_t)n * sizeof *chunk);
             for (int64_t i = 0; i < n; i++)
                 if (!isfinite(chunk[i]))
                     return q->name;

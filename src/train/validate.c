@@ -62,13 +62,14 @@ static void finish(struct validation *out, const struct sums *s, int n)
         out->per_class[k] = s->n[k] ? s->per_class[k] / s->n[k] : NAN;
 }
 
-int validate(struct validation *out, struct device *dev, struct params *p,
-             const struct net_definition *def, const struct case_store *cases,
-             const struct validate_options *o, struct error *e)
+int validate(struct validation *out, struct device *dev, struct params *p, const struct net_definition *def,
+             const struct case_store *cases, const struct validate_options *o, struct error *e)
 {
     struct predict_model model = {p, *def};
     struct predict_options po = {.patch = {o->patch[0], o->patch[1], o->patch[2]},
-                                 .weight = WINDOW_GAUSSIAN, .stop = o->stop, .arg = o->arg};
+                                 .weight = WINDOW_GAUSSIAN,
+                                 .stop = o->stop,
+                                 .arg = o->arg};
     struct predictor *predictor = NULL;
     struct sums sums = {.dice = 0};
     double dice[VALIDATE_CLASSES];
@@ -81,8 +82,7 @@ int validate(struct validation *out, struct device *dev, struct params *p,
         CHECK(c->label);
         if (predict_array(&got, predictor, c->image, c->dims, e) < 0)
             goto out;
-        dice_of(dice, n, c->label, got.label,
-                case_voxels(c));
+        dice_of(dice, n, c->label, got.label, case_voxels(c));
         add_case(&sums, dice, n);
         prediction_free(&got);
     }

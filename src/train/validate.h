@@ -17,14 +17,13 @@ struct validation {
 };
 
 struct validate_options {
-    int patch[3];                       /* windows overlap by half of it */
-    int (*stop)(void *arg);             /* 1: give up with ERR_STOPPED; may be NULL */
+    int patch[3];           /* windows overlap by half of it */
+    int (*stop)(void *arg); /* 1: give up with ERR_STOPPED; may be NULL */
     void *arg;
 };
 
 /* Every case of the store must be labelled; n_classes of the model's definition. */
-int validate(struct validation *out, struct device *dev, struct params *p,
-             const struct net_definition *def, const struct case_store *cases,
-             const struct validate_options *o, struct error *e);
+int validate(struct validation *out, struct device *dev, struct params *p, const struct net_definition *def,
+             const struct case_store *cases, const struct validate_options *o, struct error *e);
 
 #endif

@@ -56,23 +56,19 @@ static int fail_end(const struct child_end *end, const struct dicom_series *d, s
 {
     const char *id = d->slice[0].header.encapsulated ? "D05" : "D06";
     if (end->fate == CHILD_EXITED && end->code == CHILD_NOT_FOUND)
-        return fail(e, ERR_SYSTEM, NULL,
-                    "DICOM needs the program dcm2niix, which is not installed");
+        return fail(e, ERR_SYSTEM, NULL, "DICOM needs the program dcm2niix, which is not installed");
     if (end->fate == CHILD_SIGNALLED)
         return fail(e, ERR_DATA, id, "dcm2niix crashed on this series (signal %d)", end->code);
     if (end->fate != CHILD_EXITED)
         return fail(e, ERR_DATA, id, "dcm2niix did not finish this series within its limits");
-    return fail(e, ERR_DATA, id,
-                "dcm2niix cannot convert this series (exit %d, transfer syntax %s)", end->code,
-                d->slice[0].header.transfer_syntax);
+    return fail(e, ERR_DATA, id, "dcm2niix cannot convert this series (exit %d, transfer syntax %s)",
+                end->code, d->slice[0].header.transfer_syntax);
 }
 
 /* dcm2niix in -> out, under limits in proportion to the checked size. */
-static int run_converter(const char *home, char *in, char *out, const struct dicom_series *d,
-                         struct error *e)
+static int run_converter(const char *home, char *in, char *out, const struct dicom_series *d, struct error *e)
 {
-    unsigned decode = child_seconds(d->bytes, DECODE_RATE),
-             read = child_seconds(d->file_bytes, FILE_RATE);
+    unsigned decode = child_seconds(d->bytes, DECODE_RATE), read = child_seconds(d->file_bytes, FILE_RATE);
     const struct child_limits limits = {
         .memory_bytes = ((uint64_t)1 << 30) + 8 * d->bytes + d->file_bytes,
         .file_bytes = (1 << 20) + 8 * d->bytes, /* int8 may become float32, and a second file */
@@ -87,8 +83,8 @@ static int run_converter(const char *home, char *in, char *out, const struct dic
     struct child_end end;
     if (child_find_helper(&program, "dcm2niix", NULL) < 0) /* a bundle brings its own */
         program = NULL;
-    char *argv[] = {program ? program : "dcm2niix", "-z", "n", "-b", "n", "-m", "y", "-f",
-                    "out", "-o", out, in, NULL};
+    char *argv[] = {
+        program ? program : "dcm2niix", "-z", "n", "-b", "n", "-m", "y", "-f", "out", "-o", out, in, NULL};
     int rc = child_start(&c, argv, home, &limits, e);
     mem_free(program);
     if (rc < 0)
@@ -129,8 +125,7 @@ static int fill_gaps(struct volume *v, const struct dicom_series *d, struct erro
     double from = d->slice[0].along_mm, until = d->slice[d->n - 1].along_mm;
     double count = rint((until - from) / d->step_mm) + 1;
     if (v->dims[2] != d->n || volume_channels(v) != 1 || !(count <= 4.0 * d->n))
-        return fail(e, ERR_DATA, "D07",
-                    "%d slices over %g mm with steps of %g mm cannot be filled up", d->n,
+        return fail(e, ERR_DATA, "D07", "%d slices over %g mm with steps of %g mm cannot be filled up", d->n,
                     until - from, d->step_mm);
     int64_t n = (int64_t)count;
     double column[3] = {-d->normal[0], -d->normal[1], d->normal[2]}, along = 0; /* LPS to RAS */
@@ -178,8 +173,8 @@ static int read_output(struct volume *out, const char *file, const struct dicom_
     int64_t expected = (int64_t)h->rows * h->columns * h->frames * d->n;
     int64_t got = volume_voxels(out) * volume_channels(out);
     if (got != expected)
-        return fail(e, ERR_DATA, "D07", "dcm2niix gave %lld voxels, the slices hold %lld",
-                    (long long)got, (long long)expected);
+        return fail(e, ERR_DATA, "D07", "dcm2niix gave %lld voxels, the slices hold %lld", (long long)got,
+                    (long long)expected);
     out->format = "DICOM";
     return d->has_gaps ? fill_gaps(out, d, e) : 0;
 }
@@ -205,8 +200,7 @@ static int convert(struct volume *out, const struct dicom_series *d, const struc
     return rc;
 }
 
-int dicom_read(struct volume *out, const char *path, const struct volume_request *r,
-               struct error *e)
+int dicom_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e)
 {
     struct dicom_series d;
     if (dicom_series_read(&d, path, r, e) < 0)

@@ -18,7 +18,7 @@ enum {
 struct dicom_header {
     int is_program; /* the free bytes in front begin like a program (MZ or ELF) */
     char transfer_syntax[DICOM_UID], series[DICOM_UID], frame[DICOM_UID];
-    int encapsulated; /* 1: pixels are compressed fragments */
+    int encapsulated;                  /* 1: pixels are compressed fragments */
     uint64_t patient_id, patient_name; /* hashes; 0 if absent */
     int is_localizer, is_segmentation;
     int64_t instance;                                        /* InstanceNumber; 0 if absent */

@@ -65,8 +65,8 @@ static int refuse(const struct element *el, const char *id, struct error *e, con
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    return fail(e, ERR_DATA, id, "element (%04X,%04X) at byte %llu: %s", el->tag >> 16,
-                el->tag & 0xFFFF, (unsigned long long)el->at, what);
+    return fail(e, ERR_DATA, id, "element (%04X,%04X) at byte %llu: %s", el->tag >> 16, el->tag & 0xFFFF,
+                (unsigned long long)el->at, what);
 }
 
 /* The element's length: even, and no more than the bytes left to its container. */
@@ -75,8 +75,7 @@ static int check_length(const struct element *el, uint64_t left, struct error *e
     if (el->length % 2 != 0)
         return refuse(el, "D02", e, "odd length %u", el->length);
     if (el->length > left)
-        return refuse(el, "D02", e, "length %u, %llu bytes left", el->length,
-                      (unsigned long long)left);
+        return refuse(el, "D02", e, "length %u, %llu bytes left", el->length, (unsigned long long)left);
     return 0;
 }
 
@@ -87,8 +86,7 @@ static uint64_t left_until(const struct walk *w, uint64_t end)
     return end > at ? end - at : 0;
 }
 
-static int take(struct walk *w, void *out, size_t n, uint64_t end, const struct element *el,
-                struct error *e)
+static int take(struct walk *w, void *out, size_t n, uint64_t end, const struct element *el, struct error *e)
 {
     if (left_until(w, end) < n)
         return refuse(el, "D02", e, "ends inside an element");
@@ -120,8 +118,7 @@ static int read_explicit(struct element *el, struct walk *w, int big, uint64_t e
     int known = is_in("OB OD OF OL OV OW SQ SV UC UN UR UT UV ", el->vr);
     int letters = b[0] >= 'A' && b[0] <= 'Z' && b[1] >= 'A' && b[1] <= 'Z';
     if (!known && (el->tag >> 16 == 2 || !letters))
-        return refuse(el, el->tag >> 16 == 2 ? "D04" : "D02", e, "unknown VR 0x%02X%02X", b[0],
-                      b[1]);
+        return refuse(el, el->tag >> 16 == 2 ? "D04" : "D02", e, "unknown VR 0x%02X%02X", b[0], b[1]);
     if (take(w, b, 4, end, el, e) < 0)
         return -1;
     el->length = get32(b, big);
@@ -129,8 +126,7 @@ static int read_explicit(struct element *el, struct walk *w, int big, uint64_t e
 }
 
 /* The four bytes of the next tag, and where they stand. */
-static int read_tag(unsigned char b[4], struct element *el, struct walk *w, uint64_t end,
-                    struct error *e)
+static int read_tag(unsigned char b[4], struct element *el, struct walk *w, uint64_t end, struct error *e)
 {
     memset(el, 0, sizeof *el);
     el->at = source_offset(w->s) - (w->has_tag ? 4 : 0);
@@ -143,8 +139,7 @@ static int read_tag(unsigned char b[4], struct element *el, struct walk *w, uint
     return 0;
 }
 
-static int read_element(struct element *el, struct walk *w, int implicit_vr, uint64_t end,
-                        struct error *e)
+static int read_element(struct element *el, struct walk *w, int implicit_vr, uint64_t end, struct error *e)
 {
     unsigned char b[4];
     int big = w->big_endian;
@@ -162,8 +157,7 @@ static int read_element(struct element *el, struct walk *w, int implicit_vr, uin
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* The value without padding, cut to the buffer; the cursor stands behind the element. */
-static int read_text(char out[VALUE_BYTES], struct walk *w, const struct element *el,
-                     struct error *e)
+static int read_text(char out[VALUE_BYTES], struct walk *w, const struct element *el, struct error *e)
 {
     size_t n = el->length < VALUE_BYTES - 1 ? el->length : VALUE_BYTES - 1;
     if (source_read(w->s, out, n, e) < 0 || source_skip(w->s, el->length - n, e) < 0)
@@ -216,8 +210,8 @@ static const struct field {
     const char *word;
 } fields[] = {
     {TAG(0x0002, 0x0010), KIND_UID, AT(transfer_syntax), 0, 0, NULL},
-    {TAG(0x0008, 0x0008), KIND_WORD, AT(is_localizer), 0, 0, "LOCALIZER"},  /* ImageType */
-    {TAG(0x0008, 0x0060), KIND_WORD, AT(is_segmentation), 0, 0, "SEG"},     /* Modality */
+    {TAG(0x0008, 0x0008), KIND_WORD, AT(is_localizer), 0, 0, "LOCALIZER"}, /* ImageType */
+    {TAG(0x0008, 0x0060), KIND_WORD, AT(is_segmentation), 0, 0, "SEG"},    /* Modality */
     {TAG(0x0010, 0x0010), KIND_HASH, AT(patient_name), 0, 0, NULL},
     {TAG(0x0010, 0x0020), KIND_HASH, AT(patient_id), 0, 0, NULL},
     {TAG(0x0020, 0x000E), KIND_UID, AT(series), 0, 0, NULL},
@@ -251,16 +245,13 @@ static int keep_text(char *base, const struct field *f, const struct element *el
     void *to = base + f->at;
     double x = 0.0;
     switch (f->kind) {
-    case KIND_SHORT:
-        break;
+    case KIND_SHORT: break;
     case KIND_UID:
         if (strlen(text) >= DICOM_UID)
             return refuse(el, "D02", e, "UID of more than 64 characters");
         memcpy(to, text, strlen(text) + 1);
         break;
-    case KIND_REALS:
-        *(int *)(void *)(base + f->has) = parse_numbers(to, f->n, text) == f->n;
-        break;
+    case KIND_REALS: *(int *)(void *)(base + f->has) = parse_numbers(to, f->n, text) == f->n; break;
     case KIND_COUNT: {
         int good = parse_numbers(&x, 1, text) == 1 && x >= -INT32_MAX && x <= INT32_MAX;
         if (f->tag == TAG_FRAMES && !(good && x >= 1))
@@ -268,12 +259,8 @@ static int keep_text(char *base, const struct field *f, const struct element *el
         *(int64_t *)to = good ? (int64_t)x : 0;
         break;
     }
-    case KIND_HASH:
-        *(uint64_t *)to = *text ? hash_bytes(text, strlen(text), 0) : 0;
-        break;
-    case KIND_WORD:
-        *(int *)to = strstr(text, f->word) != NULL;
-        break;
+    case KIND_HASH: *(uint64_t *)to = *text ? hash_bytes(text, strlen(text), 0) : 0; break;
+    case KIND_WORD: *(int *)to = strstr(text, f->word) != NULL; break;
     }
     return 0;
 }
@@ -298,8 +285,8 @@ static int walk_elements(struct walk *w, int implicit_vr, int depth, uint64_t en
                          struct error *e);
 
 /* Items until the sequence's end or its delimiter. */
-static int walk_sequence(struct walk *w, const struct element *sq, int implicit_vr, int depth,
-                         uint64_t end, struct error *e)
+static int walk_sequence(struct walk *w, const struct element *sq, int implicit_vr, int depth, uint64_t end,
+                         struct error *e)
 {
     int delimited = sq->length == LENGTH_UNDEFINED;
     if (depth > DICOM_MAX_DEPTH)
@@ -335,8 +322,7 @@ static int walk_fragments(struct walk *w, int depth, uint64_t end, struct error 
             return 0;
         if (item.tag != TAG_ITEM || item.length == LENGTH_UNDEFINED)
             return refuse(&item, "D02", e, "expected a fragment of compressed pixels");
-        if (check_length(&item, left_until(w, end), e) < 0 ||
-            source_skip(w->s, item.length, e) < 0)
+        if (check_length(&item, left_until(w, end), e) < 0 || source_skip(w->s, item.length, e) < 0)
             return -1;
         if (depth == 0)
             w->h->pixel_bytes += item.length;
@@ -344,8 +330,8 @@ static int walk_fragments(struct walk *w, int depth, uint64_t end, struct error 
 }
 
 /* An element of undefined length: a sequence, or compressed pixels. */
-static int walk_undefined(struct walk *w, const struct element *el, int implicit_vr, int depth,
-                          uint64_t end, struct error *e)
+static int walk_undefined(struct walk *w, const struct element *el, int implicit_vr, int depth, uint64_t end,
+                          struct error *e)
 {
     if (el->tag == TAG_PIXELS && w->h->encapsulated)
         return walk_fragments(w, depth, end, e);
@@ -356,8 +342,8 @@ static int walk_undefined(struct walk *w, const struct element *el, int implicit
     return refuse(el, "D02", e, "length 0xFFFFFFFF on an element that is no sequence");
 }
 
-static int walk_element(struct walk *w, const struct element *el, int implicit_vr, int depth,
-                        uint64_t end, struct error *e)
+static int walk_element(struct walk *w, const struct element *el, int implicit_vr, int depth, uint64_t end,
+                        struct error *e)
 {
     if (depth == 0 && el->tag == TAG_PIXELS) {
         w->h->has_pixels = w->after_pixels = 1;
@@ -463,17 +449,16 @@ int dicom_check_pixels(uint64_t *bytes, const struct dicom_header *h, struct err
     size_t voxels, n;
     int samples = h->samples ? h->samples : 1;
     if (h->rows < 1 || h->columns < 1)
-        return fail(e, ERR_DATA, "D06", "Rows=%d, Columns=%d, must be at least 1", h->rows,
-                    h->columns);
+        return fail(e, ERR_DATA, "D06", "Rows=%d, Columns=%d, must be at least 1", h->rows, h->columns);
     if (h->bits_allocated != 8 && h->bits_allocated != 16 && h->bits_allocated != 32)
         return fail(e, ERR_DATA, "D06", "BitsAllocated=%d, allowed 8, 16, 32", h->bits_allocated);
     if (h->bits_stored < 1 || h->bits_stored > h->bits_allocated)
-        return fail(e, ERR_DATA, "D06", "BitsStored=%d, allowed 1..BitsAllocated=%d",
-                    h->bits_stored, h->bits_allocated);
+        return fail(e, ERR_DATA, "D06", "BitsStored=%d, allowed 1..BitsAllocated=%d", h->bits_stored,
+                    h->bits_allocated);
     if (size_mul(&voxels, (size_t)h->rows * (size_t)h->columns, (size_t)h->frames) < 0 ||
         size_mul(&n, voxels, (size_t)samples * (size_t)h->bits_allocated / 8) < 0)
-        return fail(e, ERR_DATA, "D06", "Rows=%d x Columns=%d x Frames=%lld overflows", h->rows,
-                    h->columns, (long long)h->frames);
+        return fail(e, ERR_DATA, "D06", "Rows=%d x Columns=%d x Frames=%lld overflows", h->rows, h->columns,
+                    (long long)h->frames);
     if (!h->encapsulated && h->pixel_bytes != n + n % 2)
         return fail(e, ERR_DATA, "D06",
                     "%llu bytes of pixels, %d rows x %d columns x %lld frames x %d bits need %zu",

@@ -15,14 +15,14 @@
 #include "base/io.h"
 
 enum {
-    MAX_LEVELS = 3,   /* folders below the given one: archives store patient / study / series */
+    MAX_LEVELS = 3,    /* folders below the given one: archives store patient / study / series */
     MAX_FILES = 20000, /* of one series; the largest CT series have about 3,000 */
     MAX_OTHER = 10000  /* files beside them that are not DICOM: this is no scan's folder */
 };
-static const double COSINE_TOLERANCE = 1e-3;  /* of directions: strings of about 6 digits */
-static const double SPACING_TOLERANCE = 1e-3; /* relative, between slices of a series */
-static const double STEP_TOLERANCE = 0.1;     /* relative: positions are often rounded to 0.1 mm */
-static const double SHEAR_TOLERANCE = 0.02;   /* sideways per mm along the normal: about 1 degree */
+static const double COSINE_TOLERANCE = 1e-3;   /* of directions: strings of about 6 digits */
+static const double SPACING_TOLERANCE = 1e-3;  /* relative, between slices of a series */
+static const double STEP_TOLERANCE = 0.1;      /* relative: positions are often rounded to 0.1 mm */
+static const double SHEAR_TOLERANCE = 0.02;    /* sideways per mm along the normal: about 1 degree */
 static const double PLACE_TOLERANCE_MM = 0.05; /* two places closer than this are the same */
 
 /* ---- collecting ------------------------------------------------------------------------------ */
@@ -35,8 +35,7 @@ void dicom_series_free(struct dicom_series *d)
     memset(d, 0, sizeof *d);
 }
 
-static int add_slice(struct dicom_series *d, const char *path, const struct dicom_header *h,
-                     struct error *e)
+static int add_slice(struct dicom_series *d, const char *path, const struct dicom_header *h, struct error *e)
 {
     if (d->n >= MAX_FILES)
         return fail(e, ERR_DATA, "D07", "more than %d image files", MAX_FILES);
@@ -138,8 +137,8 @@ static int check_patient(const struct dicom_series *d, struct error *e)
 {
     for (int i = 0; i < d->n; i++)
         if (patient_of(&d->slice[i].header) != patient_of(&d->slice[0].header))
-            return fail(e, ERR_DATA, "D08", "files of two patients: %s and %s",
-                        path_name(d->slice[0].path), path_name(d->slice[i].path));
+            return fail(e, ERR_DATA, "D08", "files of two patients: %s and %s", path_name(d->slice[0].path),
+                        path_name(d->slice[i].path));
     return 0;
 }
 
@@ -200,8 +199,8 @@ static int check_one_series(const struct dicom_series *d, struct error *e)
     if (n_series == 3)
         snprintf(rest, sizeof rest, ", %d%s", count[2], count[3] ? " and more" : "");
     return fail(e, ERR_DATA, "D07",
-                "several series in one folder (%d, %d%s files): give each a folder of its own",
-                count[0], count[1], rest);
+                "several series in one folder (%d, %d%s files): give each a folder of its own", count[0],
+                count[1], rest);
 }
 
 /* ---- one stack ------------------------------------------------------------------------------- */
@@ -228,9 +227,8 @@ static int check_directions(const struct dicom_header *h, struct error *e)
     const double *u = h->orientation, *v = h->orientation + 3;
     if (fabs(dot(u, u) - 1) > 2 * COSINE_TOLERANCE || fabs(dot(v, v) - 1) > 2 * COSINE_TOLERANCE ||
         fabs(dot(u, v)) > COSINE_TOLERANCE)
-        return fail(e, ERR_DATA, "D07",
-                    "orientation %g\\%g\\%g\\%g\\%g\\%g is no pair of right angles", u[0], u[1],
-                    u[2], v[0], v[1], v[2]);
+        return fail(e, ERR_DATA, "D07", "orientation %g\\%g\\%g\\%g\\%g\\%g is no pair of right angles", u[0],
+                    u[1], u[2], v[0], v[1], v[2]);
     return 0;
 }
 
@@ -248,25 +246,24 @@ static int check_equal(const struct dicom_series *d, int i, struct error *e)
     if (a->rows != b->rows || a->columns != b->columns || a->bits_allocated != b->bits_allocated ||
         a->samples != b->samples)
         return fail(e, ERR_DATA, "D07",
-                    "unequal slices: slice %lld has %d x %d of %d bits, slice %lld %d x %d of %d",
-                    number, b->rows, b->columns, b->bits_allocated, slice_number(d, 0), a->rows,
-                    a->columns, a->bits_allocated);
+                    "unequal slices: slice %lld has %d x %d of %d bits, slice %lld %d x %d of %d", number,
+                    b->rows, b->columns, b->bits_allocated, slice_number(d, 0), a->rows, a->columns,
+                    a->bits_allocated);
     for (int k = 0; k < 6; k++)
         if (fabs(a->orientation[k] - b->orientation[k]) > COSINE_TOLERANCE)
-            return fail(e, ERR_DATA, "D07", "mixed orientation: slice %lld differs from slice %lld",
-                        number, slice_number(d, 0));
+            return fail(e, ERR_DATA, "D07", "mixed orientation: slice %lld differs from slice %lld", number,
+                        slice_number(d, 0));
     for (int k = 0; k < 2; k++)
         if (fabs(a->spacing[k] - b->spacing[k]) > SPACING_TOLERANCE * fabs(a->spacing[k]))
             return fail(e, ERR_DATA, "D07",
-                        "unequal slices: slice %lld has pixels of %g mm, slice %lld of %g mm",
-                        number, b->spacing[k], slice_number(d, 0), a->spacing[k]);
+                        "unequal slices: slice %lld has pixels of %g mm, slice %lld of %g mm", number,
+                        b->spacing[k], slice_number(d, 0), a->spacing[k]);
     return 0;
 }
 
 static int by_place(const void *a, const void *b)
 {
-    double x = ((const struct dicom_slice *)a)->along_mm,
-           y = ((const struct dicom_slice *)b)->along_mm;
+    double x = ((const struct dicom_slice *)a)->along_mm, y = ((const struct dicom_slice *)b)->along_mm;
     return (x > y) - (x < y);
 }
 
@@ -324,15 +321,16 @@ static int check_steps(struct dicom_series *d, const struct volume_request *r, s
         if (fabs(step - usual) <= STEP_TOLERANCE * usual + PLACE_TOLERANCE_MM)
             continue;
         size_t k = strlen(where);
-        snprintf(where + k, sizeof where - k, "%s%lld-%lld (%g mm)", n_gaps++ ? ", " : "",
-                 slice_number(d, i), slice_number(d, i + 1), step);
+        snprintf(where + k, sizeof where - k, "%s%lld-%lld (%g mm)", n_gaps++ ? ", " : "", slice_number(d, i),
+                 slice_number(d, i + 1), step);
     }
     d->has_gaps = n_gaps > 0;
     d->step_mm = usual;
     if (n_gaps > 0 && !r->allow_gaps)
         return fail(e, ERR_DATA, "D07",
                     "missing or uneven slices between %s; other steps are %g mm; --allow-gaps "
-                    "takes them", where, usual);
+                    "takes them",
+                    where, usual);
     return 0;
 }
 
@@ -388,14 +386,14 @@ static void tell(const struct dicom_series *d, const struct volume_request *r)
     for (int i = 0; i < d->n; i++)
         n_programs += d->slice[i].header.is_program;
     if (d->n_other + d->n_localizers > 0)
-        report_line(r->report, REPORT_NOTE, NULL, NULL,
-                    "%d localizer images and %d other files left out", d->n_localizers, d->n_other);
+        report_line(r->report, REPORT_NOTE, NULL, NULL, "%d localizer images and %d other files left out",
+                    d->n_localizers, d->n_other);
     if (n_programs > 0)
-        volume_warn(r, "D01", "%d files begin like a program (MZ or ELF); that part is ignored",
-                    n_programs);
+        volume_warn(r, "D01", "%d files begin like a program (MZ or ELF); that part is ignored", n_programs);
     if (d->has_gaps) /* no id: gaps were allowed, so that a strict read takes them too */
-        volume_warn(r, NULL, "slices are missing or uneven: holes are filled with copies of the "
-                             "nearest slice");
+        volume_warn(r, NULL,
+                    "slices are missing or uneven: holes are filled with copies of the "
+                    "nearest slice");
 }
 
 int dicom_series_read(struct dicom_series *out, const char *path, const struct volume_request *r,

@@ -18,15 +18,14 @@ void geometry_from_affine(struct geometry *g, const double affine[3][4])
     memset(g, 0, sizeof *g);
     memcpy(g->affine, affine, sizeof g->affine);
     for (int a = 0; a < 3; a++)
-        g->spacing_mm[a] = sqrt(affine[0][a] * affine[0][a] + affine[1][a] * affine[1][a] +
-                                affine[2][a] * affine[2][a]);
+        g->spacing_mm[a] =
+            sqrt(affine[0][a] * affine[0][a] + affine[1][a] * affine[1][a] + affine[2][a] * affine[2][a]);
     g->known = 1;
 }
 
 void geometry_axes(int axis[3], int sign[3], const struct geometry *g)
 {
-    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const int order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     double best = -1.0;
     for (int p = 0; p < 6; p++) {
         double score = 0.0;
@@ -53,8 +52,7 @@ void geometry_orientation(char out[4], const struct geometry *g)
     out[3] = '\0';
 }
 
-double geometry_distance_mm(const struct geometry *a, const struct geometry *b,
-                            const int64_t dims[3])
+double geometry_distance_mm(const struct geometry *a, const struct geometry *b, const int64_t dims[3])
 {
     double worst = 0.0;
     for (int corner = 0; corner < 8; corner++) {
@@ -90,8 +88,7 @@ int affine_invert(double out[3][4], const double in[3][4])
     for (int r = 0; r < 3; r++) {
         for (int c = 0; c < 3; c++)
             result[r][c] = cofactor[c][r] / det;
-        result[r][3] =
-            -(result[r][0] * in[0][3] + result[r][1] * in[1][3] + result[r][2] * in[2][3]);
+        result[r][3] = -(result[r][0] * in[0][3] + result[r][1] * in[1][3] + result[r][2] * in[2][3]);
         if (!isfinite(result[r][3]))
             return -1;
     }

@@ -18,9 +18,9 @@
 enum {
     MEMORY_BYTES = 1 << 30, /* address space of the helper */
     OPEN_FILES = 16,
-    FILE_RATE = 16 << 20,  /* CPU: a second, one more for each of these bytes of the file, and voxels' */
-    BASE_WALL_MS = 1600,   /* a small file is read or refused within 2 s, all included */
-    WALL_RATE = 256 << 10  /* bytes of the file a second: a busy network disk */
+    FILE_RATE = 16 << 20, /* CPU: a second, one more for each of these bytes of the file, and voxels' */
+    BASE_WALL_MS = 1600,  /* a small file is read or refused within 2 s, all included */
+    WALL_RATE = 256 << 10 /* bytes of the file a second: a busy network disk */
 };
 
 int hdf5_recognise(const unsigned char *head, size_t n)
@@ -80,8 +80,7 @@ static int fail_end(struct child *c, const char *what, struct error *e)
         return fail(e, ERR_SYSTEM, NULL, "helper program falx-hdf5 cannot be started");
     if (end.code == ERR_DATA)
         return fail(e, ERR_DATA, "H01", "%s cannot be read: damaged or truncated", what);
-    return fail(e, ERR_DATA, "H08", "HDF5 parser gave no %s of this file (exit %d)", what,
-                end.code);
+    return fail(e, ERR_DATA, "H08", "HDF5 parser gave no %s of this file (exit %d)", what, end.code);
 }
 
 /* ---- the reply ------------------------------------------------------------------------------- */
@@ -119,11 +118,9 @@ static int accept_reply(struct volume *v, size_t *bytes, const struct hdf5_reply
     }
     if (!fits || size_mul(bytes, voxels, dtype_bytes(v->dtype)) < 0 || voxels > most->voxels ||
         *bytes > most->bytes)
-        return fail(e, ERR_DATA, "H03",
-                    "%lldx%lldx%lldx%lld voxels, allowed %llu voxels, %llu bytes",
+        return fail(e, ERR_DATA, "H03", "%lldx%lldx%lldx%lld voxels, allowed %llu voxels, %llu bytes",
                     (long long)v->dims[0], (long long)v->dims[1], (long long)v->dims[2],
-                    (long long)v->dims[3], (unsigned long long)most->voxels,
-                    (unsigned long long)most->bytes);
+                    (long long)v->dims[3], (unsigned long long)most->voxels, (unsigned long long)most->bytes);
     geometry_identity(&v->geometry, NULL);
     return 0;
 }
@@ -133,8 +130,7 @@ static int accept_reply(struct volume *v, size_t *bytes, const struct hdf5_reply
 /* Puts a block of n voxels per axis, last axis fastest, at its place in an array of dims with the
  * first axis fastest. */
 static inline void place_block(char *data, const char *from, const int64_t dims[HDF5_MAX_RANK],
-                               const int64_t at[HDF5_MAX_RANK], const int64_t n[HDF5_MAX_RANK],
-                               size_t each)
+                               const int64_t at[HDF5_MAX_RANK], const int64_t n[HDF5_MAX_RANK], size_t each)
 {
     int64_t step = dims[0] * dims[1] * dims[2];
     for (int64_t a = at[0]; a < at[0] + n[0]; a++)
@@ -182,8 +178,8 @@ static int receive(struct volume *v, struct child *c, const struct hdf5_reply *p
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Talks to the started helper until its end. c is consumed. */
-static int read_reply(struct volume *v, struct child *c, uint64_t file_bytes,
-                      const struct volume_request *r, struct error *e)
+static int read_reply(struct volume *v, struct child *c, uint64_t file_bytes, const struct volume_request *r,
+                      struct error *e)
 {
     struct hdf5_reply reply;
     struct child_end end;
@@ -193,8 +189,7 @@ static int read_reply(struct volume *v, struct child *c, uint64_t file_bytes,
     int64_t got = child_read(c, &reply, sizeof reply, e);
     if (got >= 0 && (size_t)got < sizeof reply)
         return fail_end(c, "header", e);
-    if (got < 0 || check_reply(&reply, e) < 0 ||
-        accept_reply(v, &bytes, &reply, &r->limits, e) < 0)
+    if (got < 0 || check_reply(&reply, e) < 0 || accept_reply(v, &bytes, &reply, &r->limits, e) < 0)
         goto out;
     if (r->part == VOLUME_HEADER_ONLY) {
         rc = 0;
@@ -212,7 +207,7 @@ static int read_reply(struct volume *v, struct child *c, uint64_t file_bytes,
         return fail_end(c, "voxels", e);
     if (rc < 0)
         goto out;
-    child_finish(&end, c); /* what happens to the helper now does not matter... */
+    child_finish(&end, c);          /* what happens to the helper now does not matter... */
     if (end.fate == CHILD_TOO_LOUD) /* ...unless it has more to say */
         return fail(e, ERR_DATA, "H08", "HDF5 parser sent more voxels than the file declares");
     return 0;

@@ -117,8 +117,7 @@ const char *header_find(const struct header_text *h, const char *name)
     return NULL;
 }
 
-const char *header_need(const struct header_text *h, const char *name, const char *shown,
-                        struct error *e)
+const char *header_need(const struct header_text *h, const char *name, const char *shown, struct error *e)
 {
     const char *value = header_find(h, name);
     if (!value)
@@ -149,8 +148,7 @@ int header_reals(double *out, int n, const char *text)
     return header_word(word, &text) == 0 ? 0 : -1;
 }
 
-int header_sizes(struct volume *v, int first, int n, const char *text, const char *shown,
-                 struct error *e)
+int header_sizes(struct volume *v, int first, int n, const char *text, const char *shown, struct error *e)
 {
     const char *at = text;
     char word[HEADER_WORD];
@@ -168,8 +166,7 @@ int header_sizes(struct volume *v, int first, int n, const char *text, const cha
     return 0;
 }
 
-int header_dtype(enum dtype *out, const char *const names[DTYPE_F64 + 1], const char *text,
-                 struct error *e)
+int header_dtype(enum dtype *out, const char *const names[DTYPE_F64 + 1], const char *text, struct error *e)
 {
     char name[HEADER_WORD], word[HEADER_WORD + 2];
     snprintf(word, sizeof word, " %s ", header_normalise(name, sizeof name, text));
@@ -186,11 +183,25 @@ double header_unit(const struct header_text *h, const char *word)
     static const struct {
         const char *name;
         double mm;
-    } units[] = {{"", 1}, {"?", 1}, {"???", 1}, {"mm", 1}, {"millimeter", 1}, {"millimetre", 1},
-                 {"um", 1e-3}, {"\xC2\xB5m", 1e-3}, {"\xCE\xBCm", 1e-3}, /* micro sign, Greek mu */
-                 {"micron", 1e-3}, {"micrometer", 1e-3}, {"micrometre", 1e-3},
-                 {"nm", 1e-6}, {"cm", 10}, {"centimeter", 10}, {"centimetre", 10},
-                 {"m", 1e3}, {"meter", 1e3}, {"metre", 1e3}};
+    } units[] = {{"", 1},
+                 {"?", 1},
+                 {"???", 1},
+                 {"mm", 1},
+                 {"millimeter", 1},
+                 {"millimetre", 1},
+                 {"um", 1e-3},
+                 {"\xC2\xB5m", 1e-3},
+                 {"\xCE\xBCm", 1e-3}, /* micro sign, Greek mu */
+                 {"micron", 1e-3},
+                 {"micrometer", 1e-3},
+                 {"micrometre", 1e-3},
+                 {"nm", 1e-6},
+                 {"cm", 10},
+                 {"centimeter", 10},
+                 {"centimetre", 10},
+                 {"m", 1e3},
+                 {"meter", 1e3},
+                 {"metre", 1e3}};
     size_t n = strlen(word);
     if (n > 3 && (word[n - 1] == 's' || word[n - 1] == 'S'))
         n--; /* plural */

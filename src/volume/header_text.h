@@ -12,7 +12,7 @@
 #include "volume/volume.h"
 
 enum {
-    HEADER_MAX_BYTES = 1 << 16,  /* default limit on header text of every format */
+    HEADER_MAX_BYTES = 1 << 16, /* default limit on header text of every format */
     HEADER_MAX_LINE = 1 << 14,
     HEADER_MAX_FIELDS = 1 << 10, /* duplicates are searched pairwise: keeps that below 10 ms */
     HEADER_WORD = 80             /* longest word worth parsing, with its NUL */
@@ -44,8 +44,7 @@ int header_add(struct header_text *h, char *name, char *value, struct error *e);
 /* Value of a field by normalised name, or NULL. */
 const char *header_find(const struct header_text *h, const char *name);
 /* The same for a field that must be there [R03]; `shown` is its name as users know it. */
-const char *header_need(const struct header_text *h, const char *name, const char *shown,
-                        struct error *e);
+const char *header_need(const struct header_text *h, const char *name, const char *shown, struct error *e);
 
 /* In lower case without blanks and underscores, cut to cap - 1 bytes. Returns out. */
 char *header_normalise(char *out, size_t cap, const char *text);
@@ -54,11 +53,9 @@ char *header_normalise(char *out, size_t cap, const char *text);
 int header_word(char out[HEADER_WORD], const char **at);
 int header_reals(double *out, int n, const char *text); /* exactly n finite numbers, or -1 */
 /* v's dims from `first` on: exactly n counts of 1 or more, all other dims 1 [R04]. */
-int header_sizes(struct volume *v, int first, int n, const char *text, const char *shown,
-                 struct error *e);
+int header_sizes(struct volume *v, int first, int n, const char *text, const char *shown, struct error *e);
 /* names[dtype] is a list of normalised names, a blank around each [R06]. */
-int header_dtype(enum dtype *out, const char *const names[DTYPE_F64 + 1], const char *text,
-                 struct error *e);
+int header_dtype(enum dtype *out, const char *const names[DTYPE_F64 + 1], const char *text, struct error *e);
 /* Millimetres in a unit of length ("um", "cm", "meters", ...); empty: millimetres, and so, with a
  * warning [N23], for words that are no unit. */
 double header_unit(const struct header_text *h, const char *word);

@@ -69,8 +69,7 @@ static int read_fields(struct header_text *h, struct source *s, struct error *e)
 /* ---- fields ---------------------------------------------------------------------------------- */
 
 /* The first of up to three names of the same thing that the header has. */
-static const char *find_any(const struct header_text *h, const char *a, const char *b,
-                            const char *c)
+static const char *find_any(const struct header_text *h, const char *a, const char *b, const char *c)
 {
     const char *value = header_find(h, a);
     if (!value && b)
@@ -97,16 +96,14 @@ static int parse_flag(int *out, const struct header_text *h, const char *name, s
 
 static const char *const type_names[DTYPE_F64 + 1] = {
     /* The format fixes LONG at 4 bytes, whatever the machine that wrote it. */
-    [DTYPE_U8] = " metuchar ",         [DTYPE_I8] = " metchar ",
-    [DTYPE_U16] = " metushort ",       [DTYPE_I16] = " metshort ",
-    [DTYPE_U32] = " metuint metulong ", [DTYPE_I32] = " metint metlong ",
-    [DTYPE_U64] = " metulonglong ",    [DTYPE_I64] = " metlonglong ",
-    [DTYPE_F32] = " metfloat ",        [DTYPE_F64] = " metdouble ",
+    [DTYPE_U8] = " metuchar ",      [DTYPE_I8] = " metchar ",           [DTYPE_U16] = " metushort ",
+    [DTYPE_I16] = " metshort ",     [DTYPE_U32] = " metuint metulong ", [DTYPE_I32] = " metint metlong ",
+    [DTYPE_U64] = " metulonglong ", [DTYPE_I64] = " metlonglong ",      [DTYPE_F32] = " metfloat ",
+    [DTYPE_F64] = " metdouble ",
 };
 
 /* The file's axes: channels (1 if there are none), then those of DimSize. */
-static int parse_shape(struct volume *v, struct metaimage *m, const struct header_text *h,
-                       struct error *e)
+static int parse_shape(struct volume *v, struct metaimage *m, const struct header_text *h, struct error *e)
 {
     const char *object = header_find(h, "objecttype"), *axes = header_need(h, "ndims", "NDims", e);
     const char *sizes, *type, *channels = header_find(h, "elementnumberofchannels");
@@ -117,12 +114,10 @@ static int parse_shape(struct volume *v, struct metaimage *m, const struct heade
         !(type = header_need(h, "elementtype", "ElementType", e)))
         return -1;
     if (parse_int(&n_axes, axes) < 0 || n_axes < AXES_MIN || n_axes > AXES_MAX)
-        return fail(e, ERR_DATA, "T02", "NDims \"%.40s\", allowed %d..%d", axes, AXES_MIN,
-                    AXES_MAX);
+        return fail(e, ERR_DATA, "T02", "NDims \"%.40s\", allowed %d..%d", axes, AXES_MIN, AXES_MAX);
     m->n_axes = (int)n_axes;
     if (channels && (parse_int(&n_channels, channels) < 0 || n_channels < 1))
-        return fail(e, ERR_DATA, "R04", "ElementNumberOfChannels \"%.40s\", allowed 1 or more",
-                    channels);
+        return fail(e, ERR_DATA, "R04", "ElementNumberOfChannels \"%.40s\", allowed 1 or more", channels);
     if (header_sizes(v, 1, m->n_axes, sizes, "DimSize", e) < 0)
         return -1;
     v->dims[0] = n_channels;
@@ -145,8 +140,7 @@ static int parse_order(int *is_big, enum dtype t, const struct header_text *h, s
 }
 
 /* HeaderSize counts from the start of the file that holds the voxels; `at` bytes of it are read. */
-static int parse_skip(struct header_data *d, const struct header_text *h, int64_t at,
-                      struct error *e)
+static int parse_skip(struct header_data *d, const struct header_text *h, int64_t at, struct error *e)
 {
     const char *skip = header_find(h, "headersize"), *slice = header_find(h, "headersizeperslice");
     int64_t bytes = 0;
@@ -176,8 +170,7 @@ static int parse_coding(struct header_data *d, enum dtype t, const struct header
     if (!is_binary)
         return fail(e, ERR_DATA, "R07", "BinaryData = False: voxels as text are not supported");
     if (is_packed && packed && (parse_int(&d->packed, packed) < 0 || d->packed < 0))
-        return fail(e, ERR_DATA, "T05", "CompressedDataSize \"%.40s\" is no number of bytes",
-                    packed);
+        return fail(e, ERR_DATA, "T05", "CompressedDataSize \"%.40s\" is no number of bytes", packed);
     d->coding = is_packed ? SOURCE_GZIP_OR_ZLIB : SOURCE_PLAIN;
     d->file = strcasecmp(file, "LOCAL") == 0 ? NULL : file;
     d->id_claim = "N11";
@@ -198,8 +191,7 @@ static void note_scaling(const struct header_text *h)
     const char *slope = header_find(h, "elementtointensityfunctionslope");
     const char *inter = header_find(h, "elementtointensityfunctionoffset");
     double a = 1, b = 0;
-    if ((slope && (parse_real(&a, slope) < 0 || a != 1)) ||
-        (inter && (parse_real(&b, inter) < 0 || b != 0)))
+    if ((slope && (parse_real(&a, slope) < 0 || a != 1)) || (inter && (parse_real(&b, inter) < 0 || b != 0)))
         volume_warn(h, "T07", "ElementToIntensityFunction is not applied");
 }
 
@@ -273,8 +265,7 @@ static int metaimage_read(struct volume *out, struct source *s, const struct vol
     int result = -1;
     if (read_fields(&h, s, e) == 0 && parse_shape(out, &m, &h, e) == 0 &&
         parse_coding(&m.data, out->dtype, &h, s, e) == 0 && parse_place(&m, &h, e) == 0 &&
-        make_geometry(&out->geometry, &m, e) == 0 &&
-        header_read_voxels(out, s, &m.data, r, e) == 0)
+        make_geometry(&out->geometry, &m, e) == 0 && header_read_voxels(out, s, &m.data, r, e) == 0)
         result = order_axes(out, m.n_axes, e);
     header_done(&h);
     return result;

@@ -59,12 +59,11 @@ static int refuse_unknown(const unsigned char *b, size_t n, struct error *e)
         return fail(e, ERR_DATA, "N40", "ASCII NIfTI (.nia) is not supported");
     if (n < NIFTI_1_BYTES)
         return fail(e, ERR_DATA, "N02", "truncated header, %zu of 348 bytes", n);
-    const char *guess = memcmp(b + 128, "DICM", 4) == 0                  ? "; it looks like DICOM"
+    const char *guess = memcmp(b + 128, "DICM", 4) == 0          ? "; it looks like DICOM"
                         : memcmp(b, "\x89HDF\r\n\x1A\n", 8) == 0 ? "; it looks like HDF5"
-                        : memcmp(b, "\x89PNG", 4) == 0                   ? "; it looks like PNG"
-                                                                         : "";
-    return fail(e, ERR_DATA, "N03",
-                "no known image format: NIfTI's sizeof_hdr is %ld, expected 348 or 540%s",
+                        : memcmp(b, "\x89PNG", 4) == 0           ? "; it looks like PNG"
+                                                                 : "";
+    return fail(e, ERR_DATA, "N03", "no known image format: NIfTI's sizeof_hdr is %ld, expected 348 or 540%s",
                 (long)get_i32(b, 0), guess);
 }
 
@@ -77,8 +76,7 @@ static int check_magic(struct header *h, const unsigned char *b, struct error *e
         return fail(e, ERR_DATA, "N05",
                     "magic missing: Analyze 7.5 is not supported, its orientation is unknown");
     if (h->version == 2 && memcmp(magic + 4, "\r\n\x1A\n", 4) != 0)
-        return fail(e, ERR_DATA, "N06",
-                    "damaged in text-mode transfer: line ends in the magic changed");
+        return fail(e, ERR_DATA, "N06", "damaged in text-mode transfer: line ends in the magic changed");
     return 0;
 }
 
@@ -92,22 +90,23 @@ static int check_dims(struct volume *v, const int64_t dim[8], struct error *e)
     for (int a = 0; a < VOLUME_MAX_DIMS; a++) {
         v->dims[a] = a < v->n_dims ? dim[a + 1] : 1;
         if (v->dims[a] < 1)
-            return fail(e, ERR_DATA, "N08", "dim[%d]=%lld, must be at least 1", a + 1,
-                        (long long)v->dims[a]);
+            return fail(e, ERR_DATA, "N08", "dim[%d]=%lld, must be at least 1", a + 1, (long long)v->dims[a]);
     }
     return 0;
 }
 
 static int check_datatype(struct volume *v, const struct nifti_fields *f, struct error *e)
 {
-    static const struct { int code; const char *name; } useless[] = {
+    static const struct {
+        int code;
+        const char *name;
+    } useless[] = {
         {32, "complex64"},    {128, "RGB24"},       {1536, "float128"},
         {1792, "complex128"}, {2048, "complex256"}, {2304, "RGBA32"},
     };
     for (size_t i = 0; i < sizeof useless / sizeof useless[0]; i++)
         if (useless[i].code == f->datatype)
-            return fail(e, ERR_DATA, "N17", "datatype %s cannot be a scalar image",
-                        useless[i].name);
+            return fail(e, ERR_DATA, "N17", "datatype %s cannot be a scalar image", useless[i].name);
     int t = DTYPE_U8;
     while (t <= DTYPE_F64 && nifti_datatypes[t] != f->datatype)
         t++;
@@ -121,12 +120,11 @@ static int check_datatype(struct volume *v, const struct nifti_fields *f, struct
     return 0;
 }
 
-static int check_scaling(struct volume *v, const struct nifti_fields *f,
-                         const struct volume_request *r, struct error *e)
+static int check_scaling(struct volume *v, const struct nifti_fields *f, const struct volume_request *r,
+                         struct error *e)
 {
     if (isinf(f->slope) || isinf(f->inter))
-        return fail(e, ERR_DATA, "N19", "scl_slope=%g, scl_inter=%g, must be finite", f->slope,
-                    f->inter);
+        return fail(e, ERR_DATA, "N19", "scl_slope=%g, scl_inter=%g, must be finite", f->slope, f->inter);
     if (isnan(f->slope) || isnan(f->inter)) {
         volume_warn(r, "N19", "scl_slope or scl_inter is NaN; no scaling");
     } else if (f->slope != 0.0) { /* the standard: slope 0 means no scaling */
@@ -145,8 +143,8 @@ static double unit_mm(const struct nifti_space *s)
     return code == 1 ? 1000.0 : code == 3 ? 0.001 : 1.0;
 }
 
-static int check_spacing(struct volume *v, const struct nifti_space *s,
-                         const struct volume_request *r, struct error *e)
+static int check_spacing(struct volume *v, const struct nifti_space *s, const struct volume_request *r,
+                         struct error *e)
 {
     int negative = 0, bad = -1;
     for (int a = 2; a >= 0; a--) {
@@ -210,8 +208,8 @@ static int sform_affine(double out[3][4], const struct nifti_space *s, struct er
 }
 
 /* Which of the two maps holds, and what to say about it [N24 N25 N26]. */
-static int choose_affine(struct geometry *g, const struct nifti_space *n,
-                         const struct volume_request *r, struct error *e)
+static int choose_affine(struct geometry *g, const struct nifti_space *n, const struct volume_request *r,
+                         struct error *e)
 {
     double q[3][4], s[3][4], worst = 0.0;
     int has_q = n->qform_code > 0, has_s = n->sform_code > 0;
@@ -220,8 +218,7 @@ static int choose_affine(struct geometry *g, const struct nifti_space *n,
             volume_warn(r, "N24", "no orientation (sform and qform codes are 0)");
         return 0;
     }
-    if ((has_s && sform_affine(s, n, e) < 0) ||
-        (has_q && qform_affine(q, n, g->spacing_mm, e) < 0))
+    if ((has_s && sform_affine(s, n, e) < 0) || (has_q && qform_affine(q, n, g->spacing_mm, e) < 0))
         return -1;
     g->known = 1;
     double shear = has_s ? affine_shear((const double(*)[4])s) : 0.0;
@@ -246,8 +243,8 @@ static int odd_geometry(const struct volume_request *r, const struct error *e)
     return r->describe ? 0 : -1;
 }
 
-static int read_geometry(struct volume *v, const struct nifti_space *s,
-                         const struct volume_request *r, struct error *e)
+static int read_geometry(struct volume *v, const struct nifti_space *s, const struct volume_request *r,
+                         struct error *e)
 {
     struct geometry *g = &v->geometry;
     geometry_identity(g, NULL);
@@ -265,8 +262,8 @@ static int read_geometry(struct volume *v, const struct nifti_space *s,
 static int skip_extensions(struct source *s, int swap, uint64_t left, struct error *e)
 {
     if (left > NIFTI_EXTENSION_BYTES)
-        return fail(e, ERR_DATA, "N35", "%llu bytes of extensions, limit %d",
-                    (unsigned long long)left, NIFTI_EXTENSION_BYTES);
+        return fail(e, ERR_DATA, "N35", "%llu bytes of extensions, limit %d", (unsigned long long)left,
+                    NIFTI_EXTENSION_BYTES);
     for (int count = 0; left >= 8; count++) {
         unsigned char b[8];
         if (source_read(s, b, 8, e) < 0)
@@ -286,8 +283,7 @@ static int skip_extensions(struct source *s, int swap, uint64_t left, struct err
 static int check_offset(double offset, double least, struct error *e)
 {
     if (!isfinite(offset) || offset < 0.0 || offset != floor(offset) || offset > 9e15)
-        return fail(e, ERR_DATA, "N13", "vox_offset=%g, must be a whole number from %g on", offset,
-                    least);
+        return fail(e, ERR_DATA, "N13", "vox_offset=%g, must be a whole number from %g on", offset, least);
     return 0;
 }
 
@@ -306,12 +302,10 @@ static int read_single(struct volume *v, struct source *s, const struct header *
         flags |= VOXELS_EXACT; /* believed only if the size then fits exactly */
     }
     if (offset < least)
-        return fail(e, ERR_DATA, "N15", "vox_offset=%g lies inside the header, least is %g", offset,
-                    least);
+        return fail(e, ERR_DATA, "N15", "vox_offset=%g lies inside the header, least is %g", offset, least);
     int64_t got = source_read_some(s, flag, 4, e);
     if (got < 4)
-        return got < 0 ? -1 : fail(e, ERR_DATA, "N11", "ends after the header, voxels are at %g",
-                                   offset);
+        return got < 0 ? -1 : fail(e, ERR_DATA, "N11", "ends after the header, voxels are at %g", offset);
     uint64_t between = (uint64_t)(offset - least);
     if (source_can_hold(s, between, "N13", e) < 0 ||
         (flag[0] ? skip_extensions(s, h->swap, between, e) : source_skip(s, between, e)) < 0)
@@ -356,8 +350,7 @@ static int read_pair(struct volume *v, struct source *s, const struct header *h,
     int result = source_peek(image, head, 2, e) < 0 ? -1 : 0;
     if (result == 0 && head[0] == 0x1F && head[1] == 0x8B)
         result = source_decode(image, SOURCE_GZIP, e);
-    if (result == 0 && source_can_hold(image, offset, "N36", e) == 0 &&
-        source_skip(image, offset, e) == 0)
+    if (result == 0 && source_can_hold(image, offset, "N36", e) == 0 && source_skip(image, offset, e) == 0)
         result = volume_read_voxels(v, image, h->swap ? VOXELS_BIG_ENDIAN : 0, "N36", r, e);
     else
         result = -1;
@@ -367,8 +360,7 @@ static int read_pair(struct volume *v, struct source *s, const struct header *h,
     return result;
 }
 
-static int read_nifti(struct volume *v, struct source *s, const struct volume_request *r,
-                      struct error *e)
+static int read_nifti(struct volume *v, struct source *s, const struct volume_request *r, struct error *e)
 {
     struct header h = {.version = 0};
     unsigned char b[NIFTI_2_BYTES] = {0};
@@ -390,8 +382,8 @@ static int read_nifti(struct volume *v, struct source *s, const struct volume_re
     h.f.space.version = h.version;
     nifti_code(&h.f, b, h.swap, 0);
     v->format = h.version == 1 ? "NIfTI-1" : "NIfTI-2";
-    if (check_dims(v, h.f.dim, e) < 0 || check_datatype(v, &h.f, e) < 0 ||
-        check_scaling(v, &h.f, r, e) < 0 || read_geometry(v, &h.f.space, r, e) < 0)
+    if (check_dims(v, h.f.dim, e) < 0 || check_datatype(v, &h.f, e) < 0 || check_scaling(v, &h.f, r, e) < 0 ||
+        read_geometry(v, &h.f.space, r, e) < 0)
         return -1;
     return h.pair ? read_pair(v, s, &h, r, e) : read_single(v, s, &h, r, e);
 }

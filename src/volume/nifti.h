@@ -5,7 +5,9 @@
 #include "volume/volume.h"
 
 enum {
-    NIFTI_1_BYTES = 348, NIFTI_2_BYTES = 540, NIFTI_HEADER_MAX = NIFTI_2_BYTES + 4,
+    NIFTI_1_BYTES = 348,
+    NIFTI_2_BYTES = 540,
+    NIFTI_HEADER_MAX = NIFTI_2_BYTES + 4,
     NIFTI_EXTENSION_BYTES = 16 << 20 /* of all extensions of a file together, at most */
 };
 

@@ -148,9 +148,12 @@ static void space_from_affine(struct nifti_space *out, const struct geometry *g)
 
 size_t nifti_header(unsigned char out[NIFTI_HEADER_MAX], const struct volume *v)
 {
-    struct nifti_fields f = {.dim = {v->n_dims}, .datatype = nifti_datatypes[v->dtype],
-                             .bitpix = 8 * (int64_t)dtype_bytes(v->dtype), .slope = v->slope,
-                             .inter = v->inter, .space = v->geometry.nifti};
+    struct nifti_fields f = {.dim = {v->n_dims},
+                             .datatype = nifti_datatypes[v->dtype],
+                             .bitpix = 8 * (int64_t)dtype_bytes(v->dtype),
+                             .slope = v->slope,
+                             .inter = v->inter,
+                             .space = v->geometry.nifti};
     int version = v->geometry.nifti.version == 2 ? 2 : 1;
     if (f.space.version == 0)
         space_from_affine(&f.space, &v->geometry);

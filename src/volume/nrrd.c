@@ -30,8 +30,8 @@ enum {
 };
 
 struct nrrd {
-    int n_axes, n_space;             /* numbers in a direction; 0 as long as nothing tells */
-    int known;                       /* the header names the patient's axes */
+    int n_axes, n_space; /* numbers in a direction; 0 as long as nothing tells */
+    int known;           /* the header names the patient's axes */
     enum header_space space;
     int is_spatial[VOLUME_MAX_DIMS]; /* these in file order */
     double step[VOLUME_MAX_DIMS][3]; /* of spatial axes, mm */
@@ -52,10 +52,8 @@ static int read_magic(struct header_text *h, struct source *s, struct error *e)
     int got = header_next_line(&line, h, s, e);
     if (got < 0)
         return -1;
-    if (got == 0 || strlen(line) != 8 || strncmp(line, "NRRD000", 7) != 0 || line[7] < '1' ||
-        line[7] > '5')
-        return fail(e, ERR_DATA, "R01", "magic \"%.12s\", allowed NRRD0001 to NRRD0005",
-                    got ? line : "");
+    if (got == 0 || strlen(line) != 8 || strncmp(line, "NRRD000", 7) != 0 || line[7] < '1' || line[7] > '5')
+        return fail(e, ERR_DATA, "R01", "magic \"%.12s\", allowed NRRD0001 to NRRD0005", got ? line : "");
     return 0;
 }
 
@@ -99,8 +97,7 @@ static int read_fields(struct header_text *h, struct source *s, struct error *e)
     if (got < 0)
         return -1;
     if (got == 0 && !header_find(h, "datafile"))
-        return fail(e, ERR_DATA, "R02",
-                    "no blank line before the data, the file ends in the header");
+        return fail(e, ERR_DATA, "R02", "no blank line before the data, the file ends in the header");
     return 0;
 }
 
@@ -127,8 +124,7 @@ static int parse_shape(struct volume *v, const struct header_text *h, struct err
         !(type = header_need(h, "type", "type", e)))
         return -1;
     if (parse_int(&n, dimension) < 0 || n < 1 || n > VOLUME_MAX_DIMS)
-        return fail(e, ERR_DATA, "R04", "dimension \"%.40s\", allowed 1..%d", dimension,
-                    VOLUME_MAX_DIMS);
+        return fail(e, ERR_DATA, "R04", "dimension \"%.40s\", allowed 1..%d", dimension, VOLUME_MAX_DIMS);
     v->n_dims = (int)n;
     if (header_sizes(v, 0, v->n_dims, sizes, "sizes", e) < 0)
         return -1;
@@ -138,20 +134,18 @@ static int parse_shape(struct volume *v, const struct header_text *h, struct err
 static int parse_skips(struct header_data *d, const struct header_text *h, struct error *e)
 {
     const char *lines = header_find(h, "lineskip"), *bytes = header_find(h, "byteskip");
-    if (lines && (parse_int(&d->skip_lines, lines) < 0 || d->skip_lines < 0 ||
-                  d->skip_lines > SKIP_LINES_MAX))
-        return fail(e, ERR_DATA, "R10", "line skip \"%.40s\", allowed 0..%d", lines,
-                    SKIP_LINES_MAX);
+    if (lines &&
+        (parse_int(&d->skip_lines, lines) < 0 || d->skip_lines < 0 || d->skip_lines > SKIP_LINES_MAX))
+        return fail(e, ERR_DATA, "R10", "line skip \"%.40s\", allowed 0..%d", lines, SKIP_LINES_MAX);
     if (bytes && (parse_int(&d->skip, bytes) < 0 || d->skip < -1))
         return fail(e, ERR_DATA, "R10", "byte skip \"%.40s\", allowed -1 or more", bytes);
     if (d->coding == SOURCE_GZIP && (d->skip < 0 || d->skip > SKIP_PACKED_MAX))
-        return fail(e, ERR_DATA, "R10", "byte skip %lld with gzip, allowed 0..%d",
-                    (long long)d->skip, SKIP_PACKED_MAX);
+        return fail(e, ERR_DATA, "R10", "byte skip %lld with gzip, allowed 0..%d", (long long)d->skip,
+                    SKIP_PACKED_MAX);
     return 0;
 }
 
-static int parse_coding(struct header_data *d, enum dtype t, const struct header_text *h,
-                        struct error *e)
+static int parse_coding(struct header_data *d, enum dtype t, const struct header_text *h, struct error *e)
 {
     const char *endian = header_find(h, "endian");
     const char *encoding = header_need(h, "encoding", "encoding", e);
@@ -160,11 +154,9 @@ static int parse_coding(struct header_data *d, enum dtype t, const struct header
     if (strcasecmp(encoding, "gzip") == 0 || strcasecmp(encoding, "gz") == 0)
         d->coding = SOURCE_GZIP;
     else if (strcasecmp(encoding, "raw") != 0)
-        return fail(e, ERR_DATA, "R07", "encoding \"%.40s\" is not supported, raw and gzip are",
-                    encoding);
+        return fail(e, ERR_DATA, "R07", "encoding \"%.40s\" is not supported, raw and gzip are", encoding);
     if (!endian && dtype_bytes(t) > 1)
-        return fail(e, ERR_DATA, "R08", "field \"endian\" is missing, needed for type %s",
-                    dtype_name(t));
+        return fail(e, ERR_DATA, "R08", "field \"endian\" is missing, needed for type %s", dtype_name(t));
     d->is_big = endian && strcasecmp(endian, "big") == 0;
     if (endian && !d->is_big && strcasecmp(endian, "little") != 0)
         return fail(e, ERR_DATA, "R08", "endian \"%.40s\", allowed little or big", endian);
@@ -189,8 +181,7 @@ static const struct {
 };
 enum { N_SPACES = sizeof spaces / sizeof spaces[0] };
 
-static int parse_space_name(struct nrrd *n, const struct header_text *h, const char *text,
-                            struct error *e)
+static int parse_space_name(struct nrrd *n, const struct header_text *h, const char *text, struct error *e)
 {
     char name[HEADER_WORD];
     size_t length = strlen(header_normalise(name, sizeof name, text)), i = 0;
@@ -215,8 +206,8 @@ static int parse_space(struct nrrd *n, const struct header_text *h, struct error
     int64_t count;
     if (text && parse_space_name(n, h, text, e) < 0)
         return -1;
-    if (dimension && (parse_int(&count, dimension) < 0 || count < 2 || count > 4 ||
-                      (text && count != n->n_space)))
+    if (dimension &&
+        (parse_int(&count, dimension) < 0 || count < 2 || count > 4 || (text && count != n->n_space)))
         return fail(e, ERR_DATA, "R12", "space dimension \"%.40s\", allowed %s", dimension,
                     text ? "what \"space\" says" : "2..4");
     if (dimension)
@@ -262,8 +253,8 @@ static int set_step(struct nrrd *n, int a, const double v[4], int count, struct 
     if (n->n_space == 0 && count >= 2)
         n->n_space = count;
     if (count != n->n_space)
-        return fail(e, ERR_DATA, "R11", "space directions[%d] has %d numbers, expected %d", a,
-                    count, n->n_space);
+        return fail(e, ERR_DATA, "R11", "space directions[%d] has %d numbers, expected %d", a, count,
+                    n->n_space);
     if (count == 4 && v[0] == 0 && v[1] == 0 && v[2] == 0)
         return 0;
     if (count == 4 && v[3] != 0)
@@ -281,8 +272,7 @@ static int parse_directions(struct nrrd *n, const char *text, struct error *e)
         double v[4];
         int count = parse_vector(v, &text);
         if (count < 0)
-            return fail(e, ERR_DATA, "R11", "space directions[%d] is no vector of finite numbers",
-                        a);
+            return fail(e, ERR_DATA, "R11", "space directions[%d] is no vector of finite numbers", a);
         if (count > 0 && set_step(n, a, v, count, e) < 0)
             return -1;
         n_spatial += n->is_spatial[a];
@@ -292,8 +282,8 @@ static int parse_directions(struct nrrd *n, const char *text, struct error *e)
     int n_needed = n->n_space == 2 ? 2 : 3;
     int is_slice = n->n_axes == 2 && n_spatial == 2; /* a single slice lying in space */
     if (n_spatial != n_needed && !is_slice)
-        return fail(e, ERR_DATA, "R11", "%d space directions and %d none, a space of %d needs %d",
-                    n_spatial, n->n_axes - n_spatial, n_needed, n_needed);
+        return fail(e, ERR_DATA, "R11", "%d space directions and %d none, a space of %d needs %d", n_spatial,
+                    n->n_axes - n_spatial, n_needed, n_needed);
     return 0;
 }
 
@@ -306,8 +296,7 @@ static int kind_is_spatial(const char *kind)
 }
 
 /* Without directions: the first three axes that nothing calls otherwise are spatial. */
-static int choose_axes(struct nrrd *n, const struct header_text *h, const double spacing[],
-                       struct error *e)
+static int choose_axes(struct nrrd *n, const struct header_text *h, const double spacing[], struct error *e)
 {
     const char *kinds = header_find(h, "kinds");
     int n_spatial = 0;
@@ -321,8 +310,7 @@ static int choose_axes(struct nrrd *n, const struct header_text *h, const double
         n->is_spatial[a] = told && n_spatial < 3;
         n_spatial += n->is_spatial[a];
     }
-    return n_spatial > 0 ? 0
-                         : fail(e, ERR_DATA, "R04", "none of the %d axes is spatial", n->n_axes);
+    return n_spatial > 0 ? 0 : fail(e, ERR_DATA, "R04", "none of the %d axes is spatial", n->n_axes);
 }
 
 /* The next unit of a list of quoted words; beyond its end millimetres. */
@@ -413,8 +401,7 @@ static void complete_slice(double column[3][3])
         column[2][i] = c[i] / length; /* parallel directions give NaN, refused as singular */
 }
 
-static int make_geometry(struct geometry *g, const struct nrrd *n, int has_directions,
-                         struct error *e)
+static int make_geometry(struct geometry *g, const struct nrrd *n, int has_directions, struct error *e)
 {
     double column[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
     int n_spatial = 0;
@@ -453,8 +440,7 @@ static int order_axes(int from[VOLUME_MAX_DIMS], int *n_dims, const struct nrrd 
     return 0;
 }
 
-static int nrrd_read(struct volume *out, struct source *s, const struct volume_request *r,
-                     struct error *e)
+static int nrrd_read(struct volume *out, struct source *s, const struct volume_request *r, struct error *e)
 {
     struct header_text h;
     struct nrrd n = {.space = HEADER_RAS};

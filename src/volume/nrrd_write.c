@@ -50,8 +50,7 @@ static void put_header(struct header_out *t, const struct volume *v, int gzip)
         : v->dtype == DTYPE_F64 ? "double"
                                 : dtype_name(v->dtype),
         n_axes);
-    put(t, v->geometry.known ? "space: left-posterior-superior\nsizes:"
-                             : "space dimension: 3\nsizes:");
+    put(t, v->geometry.known ? "space: left-posterior-superior\nsizes:" : "space dimension: 3\nsizes:");
     for (int a = 0; a < n_axes; a++)
         put(t, " %lld", (long long)v->dims[a]);
     put(t, "\nspace directions:");
@@ -129,8 +128,7 @@ struct extent {
     int64_t lo[3], hi[3];
 };
 
-static void find_extents(struct extent *box, const label_t *label, const int64_t dims[3],
-                         label_t highest)
+static void find_extents(struct extent *box, const label_t *label, const int64_t dims[3], label_t highest)
 {
     for (int c = 0; c <= highest; c++)
         for (int a = 0; a < 3; a++) {
@@ -164,12 +162,11 @@ static void put_segments(struct header_out *t, const struct extent *box, label_t
         rgb[hue / 120] = 100 - ramp;
         rgb[(hue / 120 + 1) % 3] = ramp;
         put(t, "Segment%d_ID:=Segment_%d\nSegment%d_Name:=class %d\n", n, c, n, c);
-        put(t, "Segment%d_Color:=%d.%02d %d.%02d %d.%02d\n", n, rgb[0] / 100, rgb[0] % 100,
-            rgb[1] / 100, rgb[1] % 100, rgb[2] / 100, rgb[2] % 100);
+        put(t, "Segment%d_Color:=%d.%02d %d.%02d %d.%02d\n", n, rgb[0] / 100, rgb[0] % 100, rgb[1] / 100,
+            rgb[1] % 100, rgb[2] / 100, rgb[2] % 100);
         put(t, "Segment%d_LabelValue:=%d\nSegment%d_Layer:=0\nSegment%d_Extent:=", n, c, n, n);
         for (int a = 0; a < 3; a++)
-            put(t, "%lld %lld%c", (long long)box[c].lo[a], (long long)box[c].hi[a],
-                a < 2 ? ' ' : '\n');
+            put(t, "%lld %lld%c", (long long)box[c].lo[a], (long long)box[c].hi[a], a < 2 ? ' ' : '\n');
         n++;
     }
 }
@@ -206,8 +203,7 @@ static int describe_segments(struct volume *mask, struct extent **box, struct he
     put_segments(header, *box, highest);
     put(header, "\n");
     if (header->bytes == header->cap - 1)
-        return fail(e, ERR_DATA, NULL,
-                    "too many classes for the header of a segmentation (%d bytes)",
+        return fail(e, ERR_DATA, NULL, "too many classes for the header of a segmentation (%d bytes)",
                     HEADER_MAX_BYTES);
     return 0;
 }
@@ -236,6 +232,5 @@ int nrrd_write(const struct volume *v, const char *path, struct error *e)
         fail(e, ERR_DATA, "R11", "NRRD cannot tell spacing or directions that are singular or not finite");
         return fail_in(e, path);
     }
-    return text_ends_with_nocase(path, ".seg.nrrd") ? write_segments(v, path, e)
-                                                    : write_voxels(v, path, e);
+    return text_ends_with_nocase(path, ".seg.nrrd") ? write_segments(v, path, e) : write_voxels(v, path, e);
 }

@@ -17,8 +17,8 @@
 
 /* A zeroed volume with the channels, scaling and format of `in` but another type and shape, in the
  * same place of the patient: output index (i, j, k) is input index map * (i, j, k, 1). */
-static int new_like(struct volume *out, const struct volume *in, enum dtype t,
-                    const int64_t dims[3], const double map[3][4], struct error *e)
+static int new_like(struct volume *out, const struct volume *in, enum dtype t, const int64_t dims[3],
+                    const double map[3][4], struct error *e)
 {
     double affine[3][4];
     size_t n = 1;
@@ -85,8 +85,8 @@ void volume_gather(void *out, const struct volume *v, const int64_t dims[VOLUME_
     }
 }
 
-int volume_permute(struct volume *out, const struct volume *in, const int axis[3],
-                   const int flip[3], struct error *e)
+int volume_permute(struct volume *out, const struct volume *in, const int axis[3], const int flip[3],
+                   struct error *e)
 {
     int64_t stride_in[VOLUME_MAX_DIMS], stride[VOLUME_MAX_DIMS], dims[3], n = 1, start = 0;
     double map[3][4] = {{0}};
@@ -155,8 +155,8 @@ int volume_turn_onto(struct volume *v, const struct volume *grid, double toleran
     return 0;
 }
 
-int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3],
-                     const int flip[3], struct error *e)
+int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3], const int flip[3],
+                     struct error *e)
 {
     int back[3], back_flip[3];
     for (int a = 0; a < 3; a++) {
@@ -183,8 +183,7 @@ int orientation_axes(int axis[3], int flip[3], const struct geometry *g, const c
             }
     }
     if (seen != 7)
-        return fail(e, ERR_CONFIG, NULL, "orientation '%s', allowed three letters such as RAS",
-                    orientation);
+        return fail(e, ERR_CONFIG, NULL, "orientation '%s', allowed three letters such as RAS", orientation);
     return 0;
 }
 
@@ -201,8 +200,8 @@ static void fill_all(struct volume *v, double fill)
         memcpy((char *)v->data + at, from, each);
 }
 
-int volume_crop(struct volume *out, const struct volume *in, const int64_t first[3],
-                const int64_t dims[3], double fill, struct error *e)
+int volume_crop(struct volume *out, const struct volume *in, const int64_t first[3], const int64_t dims[3],
+                double fill, struct error *e)
 {
     double map[3][4] = {{0}};
     int64_t lo[3], hi[3]; /* the part of the output that the input covers */
@@ -227,8 +226,8 @@ int volume_crop(struct volume *out, const struct volume *in, const int64_t first
                 int64_t to = lo[0] + dims[0] * (j + dims[1] * (k + dims[2] * c));
                 int64_t k_in = k + first[2] + in->dims[2] * c;
                 int64_t from = lo[0] + first[0] + in->dims[0] * (j + first[1] + in->dims[1] * k_in);
-                memcpy((char *)out->data + (size_t)to * each,
-                       (const char *)in->data + (size_t)from * each, row);
+                memcpy((char *)out->data + (size_t)to * each, (const char *)in->data + (size_t)from * each,
+                       row);
             }
     return 0;
 }
@@ -248,8 +247,7 @@ static void put_channel(struct volume *out, float *values, int64_t c)
     mem_free(values);
 }
 
-int volume_as_floats(struct volume *out, const struct volume *in, enum nan_policy nan,
-                     struct error *e)
+int volume_as_floats(struct volume *out, const struct volume *in, enum nan_policy nan, struct error *e)
 {
     static const double same[3][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}};
     if (new_like(out, in, DTYPE_F32, in->dims, same, e) < 0)
@@ -297,8 +295,8 @@ static void nearest_slice(void *arg, int64_t s)
     }
 }
 
-static int fill_classes(struct volume *out, const struct volume *in,
-                        const struct resample_axis axis[3], struct pool *pool, struct error *e)
+static int fill_classes(struct volume *out, const struct volume *in, const struct resample_axis axis[3],
+                        struct pool *pool, struct error *e)
 {
     label_t *labels = NULL, *made = NULL;
     if (volume_channels(in) != 1)
@@ -314,9 +312,8 @@ static int fill_classes(struct volume *out, const struct volume *in,
     return 0;
 }
 
-static int fill_floats(struct volume *out, const struct volume *in,
-                       const struct resample_axis axis[3], enum resample_kind kind,
-                       struct pool *pool, struct error *e)
+static int fill_floats(struct volume *out, const struct volume *in, const struct resample_axis axis[3],
+                       enum resample_kind kind, struct pool *pool, struct error *e)
 {
     for (int64_t c = 0; c < volume_channels(in); c++) {
         float *values = NULL;
@@ -329,14 +326,11 @@ static int fill_floats(struct volume *out, const struct volume *in,
 }
 
 /* An empty volume on the new grid. */
-static int new_resampled(struct volume *out, const struct volume *in,
-                         const struct resample_axis axis[3], enum resample_kind kind,
-                         struct error *e)
+static int new_resampled(struct volume *out, const struct volume *in, const struct resample_axis axis[3],
+                         enum resample_kind kind, struct error *e)
 {
     const int64_t dims[3] = {axis[0].n, axis[1].n, axis[2].n};
-    enum dtype t = kind == RESAMPLE_NEAREST   ? in->dtype
-                   : kind == RESAMPLE_CLASSES ? DTYPE_U16
-                                              : DTYPE_F32;
+    enum dtype t = kind == RESAMPLE_NEAREST ? in->dtype : kind == RESAMPLE_CLASSES ? DTYPE_U16 : DTYPE_F32;
     double map[3][4] = {{0}};
     for (int a = 0; a < 3; a++) {
         map[a][a] = axis[a].step;
@@ -372,8 +366,8 @@ int volume_resample_last(struct volume *out, struct volume *in, const struct res
                          enum resample_kind kind, struct pool *pool, struct error *e)
 {
     float *values = in->data;
-    if (kind == RESAMPLE_NEAREST || kind == RESAMPLE_CLASSES || in->dtype != DTYPE_F32 ||
-        in->slope != 1.0 || in->inter != 0.0 || volume_channels(in) != 1)
+    if (kind == RESAMPLE_NEAREST || kind == RESAMPLE_CLASSES || in->dtype != DTYPE_F32 || in->slope != 1.0 ||
+        in->inter != 0.0 || volume_channels(in) != 1)
         return volume_resample(out, in, axis, kind, pool, e);
     if (new_resampled(out, in, axis, kind, e) < 0)
         return -1;

@@ -42,8 +42,7 @@ void resample_axis_identity(struct resample_axis *out, int64_t n)
     out->step = 1.0;
 }
 
-void resample_axis_centred(struct resample_axis *out, int64_t n, double spacing_mm,
-                           double target_mm)
+void resample_axis_centred(struct resample_axis *out, int64_t n, double spacing_mm, double target_mm)
 {
     out->n = resample_count(n, spacing_mm, target_mm);
     out->step = target_mm / spacing_mm;
@@ -117,8 +116,7 @@ static int triangle_width(double radius)
 
 /* A triangle of half width `radius` input voxels around x, weights normalised; `weight` comes zeroed.
  * With fewer taps than its width it is folded: tap i is voxel i with all weights clamped to it. */
-static void taps_triangle(int64_t *index, double *weight, int per, double x, double radius,
-                          int64_t n)
+static void taps_triangle(int64_t *index, double *weight, int per, double x, double radius, int64_t n)
 {
     int64_t first = (int64_t)floor(x - radius) + 1;
     int width = triangle_width(radius), folded = per < width;
@@ -161,8 +159,8 @@ static int taps_per_output(enum resample_kind kind, double radius, int64_t n)
     return kind == RESAMPLE_CLASSES && n < triangle_width(radius) ? (int)n : triangle_width(radius);
 }
 
-static int taps_new(struct taps *t, const struct resample_axis *a, int64_t n,
-                    enum resample_kind kind, struct error *e)
+static int taps_new(struct taps *t, const struct resample_axis *a, int64_t n, enum resample_kind kind,
+                    struct error *e)
 {
     int smooth = kind == RESAMPLE_SMOOTH || kind == RESAMPLE_CLASSES;
     double radius = smooth && a->step > 1.0 ? a->step : 1.0;
@@ -205,8 +203,8 @@ struct pass {
     const float *in;
     int64_t inner, n, lines; /* stride along the axis, input length, lines in the volume */
     const struct taps *taps;
-    int filter;              /* 1: cubic B-spline coefficients first */
-    double *room;            /* n_slots bundles of (n + m) * WIDTH doubles */
+    int filter;   /* 1: cubic B-spline coefficients first */
+    double *room; /* n_slots bundles of (n + m) * WIDTH doubles */
     int64_t n_slots, per_slot;
 };
 
@@ -261,8 +259,7 @@ static void sum_taps(double *out, const double *in, const struct taps *t)
 }
 
 /* Places of the first voxels of `width` lines, for lines of `length` voxels. */
-static void line_starts(int64_t start[WIDTH], const struct pass *p, int64_t length, int64_t line,
-                        int width)
+static void line_starts(int64_t start[WIDTH], const struct pass *p, int64_t length, int64_t line, int width)
 {
     for (int c = 0; c < width; c++) {
         int64_t l = line + c;
@@ -312,8 +309,8 @@ static void pass_slot(void *arg, int64_t slot)
 }
 
 /* in (dims) -> out (dims with axis a replaced by taps->n). */
-static int run_pass(float *out, const float *in, const int64_t dims[3], int a,
-                    const struct taps *taps, int filter, struct pool *pool, struct error *e)
+static int run_pass(float *out, const float *in, const int64_t dims[3], int a, const struct taps *taps,
+                    int filter, struct pool *pool, struct error *e)
 {
     struct pass p = {.out = out, .in = in, .n = dims[a], .taps = taps, .filter = filter};
     p.inner = a == 0 ? 1 : a == 1 ? dims[0] : dims[0] * dims[1];
@@ -370,9 +367,8 @@ int resample_replace(float **io, const int64_t dims[3], const struct resample_ax
         if (axis_is_identity(&axis[a], now[a]))
             continue;
         float *made = grid_alloc(next, sizeof *made, e);
-        int failed =
-            !made || taps_new(&taps, &axis[a], now[a], kind, e) < 0 ||
-            run_pass(made, *io, now, a, &taps, kind == RESAMPLE_CUBIC, pool, e) < 0;
+        int failed = !made || taps_new(&taps, &axis[a], now[a], kind, e) < 0 ||
+                     run_pass(made, *io, now, a, &taps, kind == RESAMPLE_CUBIC, pool, e) < 0;
         taps_free(&taps);
         mem_free(*io);
         *io = made;
@@ -422,7 +418,7 @@ static label_t vote_winner(const struct vote *v)
     int best = 0;
     for (int i = 1; i < v->n; i++) {
         double more = v->weight[i] - v->weight[best];
-        if (more > 1e-9 || (more > -1e-9 && v->class[i] < v->class[best]))
+        if (more > 1e-9 || (more > -1e-9 && v->class[i] < v -> class[best]))
             best = i;
     }
     return v->class[best];

@@ -42,8 +42,7 @@ struct resample_axis {
 /* round(n * spacing / target), halves to even as Python rounds, at least 1. */
 int64_t resample_count(int64_t n, double spacing_mm, double target_mm);
 void resample_axis_identity(struct resample_axis *out, int64_t n);
-void resample_axis_centred(struct resample_axis *out, int64_t n, double spacing_mm,
-                           double target_mm);
+void resample_axis_centred(struct resample_axis *out, int64_t n, double spacing_mm, double target_mm);
 void resample_axis_ends(struct resample_axis *out, int64_t n, int64_t n_out);
 /* 1 if output o is input o for all three axes. */
 int resample_is_identity(const struct resample_axis axis[3], const int64_t dims[3]);
@@ -61,8 +60,8 @@ int resample_classes(label_t **out, const label_t *in, const int64_t dims[3],
 /* ---- volumes; all channels alike; *out is new and freed by the caller ------------------------ */
 
 /* Output axis a is input axis axis[a], reversed if flip[a]. */
-int volume_permute(struct volume *out, const struct volume *in, const int axis[3],
-                   const int flip[3], struct error *e);
+int volume_permute(struct volume *out, const struct volume *in, const int axis[3], const int flip[3],
+                   struct error *e);
 /* Where the voxels lie after that. */
 void geometry_permute(struct geometry *out, const struct volume *in, const int axis[3], const int flip[3]);
 /* Finds the permutation that puts the voxels of `v` where those of `grid` lie, to tolerance_mm. Returns 1;
@@ -72,18 +71,17 @@ int volume_find_turn(int axis[3], int flip[3], const struct volume *v, const str
 /* That, done to `v`; as it is if there is none. */
 int volume_turn_onto(struct volume *v, const struct volume *grid, double tolerance_mm, struct error *e);
 /* Undoes volume_permute: the arguments are those given to it. */
-int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3],
-                     const int flip[3], struct error *e);
+int volume_unpermute(struct volume *out, const struct volume *in, const int axis[3], const int flip[3],
+                     struct error *e);
 /* The permutation that brings a grid to an orientation such as "RAS"; -1 if that is not one. */
 int orientation_axes(int axis[3], int flip[3], const struct geometry *g, const char *orientation,
                      struct error *e);
 /* The box first .. first + dims - 1, which may reach beyond the input: `fill` (a stored value, not
  * a scaled one) is put there. So this pads, too. */
-int volume_crop(struct volume *out, const struct volume *in, const int64_t first[3],
-                const int64_t dims[3], double fill, struct error *e);
+int volume_crop(struct volume *out, const struct volume *in, const int64_t first[3], const int64_t dims[3],
+                double fill, struct error *e);
 /* Float32 copy of all channels with scaling applied. */
-int volume_as_floats(struct volume *out, const struct volume *in, enum nan_policy nan,
-                     struct error *e);
+int volume_as_floats(struct volume *out, const struct volume *in, enum nan_policy nan, struct error *e);
 
 /* NEAREST keeps the type, CLASSES gives uint16, the others float32. NaN is refused [N37]. */
 int volume_resample(struct volume *out, const struct volume *in, const struct resample_axis axis[3],

@@ -12,12 +12,12 @@ enum { BLOCK = 4096 }; /* numbers converted at a time */
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-#define BLOCK_OF(TYPE)                                 \
-    {                                                  \
-        const TYPE *p = (const TYPE *)v->data + start; \
-        for (int64_t i = 0; i < n; i++)                \
-            out[i] = (double)p[i];                     \
-        break;                                         \
+#define BLOCK_OF(TYPE)                                                                                       \
+    {                                                                                                        \
+        const TYPE *p = (const TYPE *)v->data + start;                                                       \
+        for (int64_t i = 0; i < n; i++)                                                                      \
+            out[i] = (double)p[i];                                                                           \
+        break;                                                                                               \
     }
 
 void volume_block(double *out, const struct volume *v, int64_t start, int64_t n)
@@ -50,19 +50,17 @@ double volume_value(const struct volume *v, int64_t index)
 static const char *index_text(char out[80], const struct volume *v, int64_t at)
 {
     snprintf(out, 80, "(%lld, %lld, %lld)", (long long)(at % v->dims[0]),
-             (long long)(at / v->dims[0] % v->dims[1]),
-             (long long)(at / (v->dims[0] * v->dims[1])));
+             (long long)(at / v->dims[0] % v->dims[1]), (long long)(at / (v->dims[0] * v->dims[1])));
     return out;
 }
 
 /* Replaces or refuses what is not a number an image can hold. */
-static int settle_nonfinite(float *x, const struct volume *v, int64_t n_odd, int64_t first,
-                            float least, enum nan_policy policy, struct error *e)
+static int settle_nonfinite(float *x, const struct volume *v, int64_t n_odd, int64_t first, float least,
+                            enum nan_policy policy, struct error *e)
 {
     char where[80];
     if (policy == NAN_REFUSE)
-        return fail(e, ERR_DATA, "N37",
-                    "%lld NaN or Inf voxels, first at %s; use --nan zero or --nan min",
+        return fail(e, ERR_DATA, "N37", "%lld NaN or Inf voxels, first at %s; use --nan zero or --nan min",
                     (long long)n_odd, index_text(where, v, first));
     float fill = policy == NAN_MIN && isfinite(least) ? least : 0.0f;
     for (int64_t i = 0; i < volume_voxels(v); i++)
@@ -88,8 +86,7 @@ static int fill_floats(float *x, const struct volume *v, int64_t channel, enum n
                 first = n_odd++ ? first : at + i;
             else if (fabs(value) > most)
                 return fail(e, ERR_DATA, v->slope != 1.0 || v->inter != 0.0 ? "N20" : "N39",
-                            "value %g at %s, allowed up to %g", value,
-                            index_text(where, v, at + i), most);
+                            "value %g at %s, allowed up to %g", value, index_text(where, v, at + i), most);
             else if ((float)value < least)
                 least = (float)value;
             x[at + i] = (float)value;
@@ -111,12 +108,12 @@ int volume_floats(float **out, const struct volume *v, int64_t channel, enum nan
 
 /* ---- class numbers --------------------------------------------------------------------------- */
 
-#define LABELS_OF(TYPE)                                      \
-    for (int64_t i = 0; i < n; i++) {                        \
-        int32_t x = ((const TYPE *)v->data)[i];              \
-        least = x < least ? x : least;                       \
-        most = x > most ? x : most;                          \
-        y[i] = (label_t)x;                                   \
+#define LABELS_OF(TYPE)                                                                                      \
+    for (int64_t i = 0; i < n; i++) {                                                                        \
+        int32_t x = ((const TYPE *)v->data)[i];                                                              \
+        least = x < least ? x : least;                                                                       \
+        most = x > most ? x : most;                                                                          \
+        y[i] = (label_t)x;                                                                                   \
     }
 
 /* Masks are nearly always small unscaled integers, which need no arithmetic. Returns 0, y being
@@ -144,7 +141,10 @@ static int refuse_label(const struct volume *v, int64_t at, double value, struct
     index_text(where, v, at);
     if (fabs(value - nearbyint(value)) <= 1e-3)
         return fail(e, ERR_DATA, "L04", "label value %g at %s, allowed 0..65535", value, where);
-    return fail(e, ERR_DATA, !isfinite(value) ? "L06" : v->slope != 1.0 ? "N21" : "L05",
+    return fail(e, ERR_DATA,
+                !isfinite(value)  ? "L06"
+                : v->slope != 1.0 ? "N21"
+                                  : "L05",
                 "label value %g at %s is not an integer", value, where);
 }
 

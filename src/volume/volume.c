@@ -18,10 +18,13 @@ const struct volume_limits volume_default_limits = {
     .bytes = (uint64_t)8 << 30,
 };
 
-static const struct { size_t bytes; const char *name; } dtypes[] = {
-    [DTYPE_U8] = {1, "uint8"},   [DTYPE_I8] = {1, "int8"},    [DTYPE_U16] = {2, "uint16"},
-    [DTYPE_I16] = {2, "int16"},  [DTYPE_U32] = {4, "uint32"}, [DTYPE_I32] = {4, "int32"},
-    [DTYPE_U64] = {8, "uint64"}, [DTYPE_I64] = {8, "int64"},  [DTYPE_F32] = {4, "float32"},
+static const struct {
+    size_t bytes;
+    const char *name;
+} dtypes[] = {
+    [DTYPE_U8] = {1, "uint8"},    [DTYPE_I8] = {1, "int8"},    [DTYPE_U16] = {2, "uint16"},
+    [DTYPE_I16] = {2, "int16"},   [DTYPE_U32] = {4, "uint32"}, [DTYPE_I32] = {4, "int32"},
+    [DTYPE_U64] = {8, "uint64"},  [DTYPE_I64] = {8, "int64"},  [DTYPE_F32] = {4, "float32"},
     [DTYPE_F64] = {8, "float64"},
 };
 
@@ -63,18 +66,14 @@ static int claimed_values(size_t *out, const struct volume *v, const struct volu
     size_t n = 1, bytes;
     for (int a = 0; a < VOLUME_MAX_DIMS; a++) {
         if (v->dims[a] < 1)
-            return fail(e, ERR_DATA, "N08", "dim[%d]=%lld, must be at least 1", a + 1,
-                        (long long)v->dims[a]);
+            return fail(e, ERR_DATA, "N08", "dim[%d]=%lld, must be at least 1", a + 1, (long long)v->dims[a]);
         if (size_mul(&n, n, (size_t)v->dims[a]) < 0)
-            return fail(e, ERR_DATA, "N09", "size overflows at dim[%d]=%lld", a + 1,
-                        (long long)v->dims[a]);
+            return fail(e, ERR_DATA, "N09", "size overflows at dim[%d]=%lld", a + 1, (long long)v->dims[a]);
     }
     if (size_mul(&bytes, n, dtype_bytes(v->dtype)) < 0)
-        return fail(e, ERR_DATA, "N09", "size overflows: %zu voxels of %s", n,
-                    dtype_name(v->dtype));
+        return fail(e, ERR_DATA, "N09", "size overflows: %zu voxels of %s", n, dtype_name(v->dtype));
     if (n > limit->voxels || bytes > limit->bytes)
-        return fail(e, ERR_DATA, "N10",
-                    "%zu voxels of %s claimed, limit %llu voxels and %llu bytes", n,
+        return fail(e, ERR_DATA, "N10", "%zu voxels of %s claimed, limit %llu voxels and %llu bytes", n,
                     dtype_name(v->dtype), (unsigned long long)limit->voxels,
                     (unsigned long long)limit->bytes);
     *out = n;
@@ -115,15 +114,14 @@ static void swap_bytes(void *data, size_t n, size_t each)
 }
 
 /* What stands after the voxels: nothing, or something odd [N12 Z07]. */
-static int check_end(struct source *data, int exact, const char *id_claim,
-                     const struct volume_request *r, struct error *e)
+static int check_end(struct source *data, int exact, const char *id_claim, const struct volume_request *r,
+                     struct error *e)
 {
     int64_t more = source_finish(data, e);
     if (more < 0)
         return -1;
     if (more > 0 && exact)
-        return fail(e, ERR_DATA, id_claim,
-                    "size does not fit: the file goes on after the claimed voxels");
+        return fail(e, ERR_DATA, id_claim, "size does not fit: the file goes on after the claimed voxels");
     if (more > 0)
         volume_warn(r, "N12", "file goes on after the claimed voxels; the rest is ignored");
     else if (source_has_trailing_garbage(data))
@@ -150,8 +148,7 @@ static void warn_if_implausible(const struct volume *v, size_t n, const struct v
         }
     }
     if (nonzero > 0 && (double)odd > 0.99 * (double)nonzero)
-        volume_warn(r, "N30",
-                    "%zu of %zu values have implausible exponents; is the byte order right?", odd,
+        volume_warn(r, "N30", "%zu of %zu values have implausible exponents; is the byte order right?", odd,
                     nonzero);
 }
 
@@ -159,8 +156,7 @@ int volume_read_voxels(struct volume *v, struct source *data, int flags, const c
                        const struct volume_request *r, struct error *e)
 {
     size_t n = 0, each = dtype_bytes(v->dtype);
-    if (claimed_values(&n, v, &r->limits, e) < 0 ||
-        source_can_hold(data, n * each, id_claim, e) < 0)
+    if (claimed_values(&n, v, &r->limits, e) < 0 || source_can_hold(data, n * each, id_claim, e) < 0)
         return -1;
     if (r->part == VOLUME_HEADER_ONLY)
         return 0;
@@ -191,8 +187,7 @@ static int check_spacing(const struct volume *v, const struct volume_request *r,
 static const struct volume_format *recognise(const unsigned char *head, size_t n, const char *path,
                                              struct error *e)
 {
-    static const struct volume_format *const formats[] = {&format_nifti, &format_nrrd,
-                                                          &format_metaimage};
+    static const struct volume_format *const formats[] = {&format_nifti, &format_nrrd, &format_metaimage};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i]->recognise(head, n))
             return formats[i];
@@ -205,8 +200,7 @@ static const struct volume_format *recognise(const unsigned char *head, size_t n
     return NULL;
 }
 
-static int read_source(struct volume *out, struct source *s, const struct volume_request *r,
-                       struct error *e)
+static int read_source(struct volume *out, struct source *s, const struct volume_request *r, struct error *e)
 {
     unsigned char head[512];
     int64_t n = source_peek(s, head, sizeof head, e);
@@ -228,8 +222,7 @@ static void check_name(const struct source *s, const struct volume_request *r)
         volume_warn(r, "Z02", "gzip content under a plain name; read by content");
 }
 
-static int read_file(struct volume *out, const char *path, const struct volume_request *r,
-                     struct error *e)
+static int read_file(struct volume *out, const char *path, const struct volume_request *r, struct error *e)
 {
     struct source *s;
     unsigned char head[4096]; /* HDF5 may start behind a user block of 512, 1024 or 2048 bytes */
@@ -265,8 +258,8 @@ static void begin(struct volume *out, struct volume_request *own, struct report_
 }
 
 /* Ends it: warnings go out, or refuse a strict read. */
-static int end(struct volume *out, struct report_hold *hold, const struct volume_request *r,
-               int result, struct error *e)
+static int end(struct volume *out, struct report_hold *hold, const struct volume_request *r, int result,
+               struct error *e)
 {
     if (result == 0 && r && r->strict && report_refuse(hold, e) < 0)
         result = hold->path ? fail_in(e, hold->path) : -1;
@@ -277,8 +270,7 @@ static int end(struct volume *out, struct report_hold *hold, const struct volume
     return result;
 }
 
-int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r,
-                       struct error *e)
+int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r, struct error *e)
 {
     struct volume_request own;
     struct report_hold hold;
@@ -288,8 +280,7 @@ int volume_read_source(struct volume *out, struct source *s, const struct volume
     return end(out, &hold, r, read_source(out, s, &own, e), e);
 }
 
-int volume_read(struct volume *out, const char *path, const struct volume_request *r,
-                struct error *e)
+int volume_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e)
 {
     struct volume_request own;
     struct report_hold hold;
@@ -297,8 +288,7 @@ int volume_read(struct volume *out, const char *path, const struct volume_reques
     e = e ? e : &unheard;
     begin(out, &own, &hold, r);
     hold.path = path;
-    int result = io_is_folder(path) ? dicom_read(out, path, &own, e)
-                                    : read_file(out, path, &own, e);
+    int result = io_is_folder(path) ? dicom_read(out, path, &own, e) : read_file(out, path, &own, e);
     return end(out, &hold, r, result, e);
 }
 
@@ -307,8 +297,7 @@ int volume_can_write(const char *path, struct error *e)
     if (text_ends_with_nocase(path, ".nii") || text_ends_with_nocase(path, ".nii.gz") ||
         text_ends_with_nocase(path, ".nrrd"))
         return 0;
-    fail(e, ERR_CONFIG, "O02",
-         "cannot write this kind of file, expected .nii, .nii.gz, .nrrd or .seg.nrrd");
+    fail(e, ERR_CONFIG, "O02", "cannot write this kind of file, expected .nii, .nii.gz, .nrrd or .seg.nrrd");
     return fail_in(e, path);
 }
 
@@ -320,8 +309,8 @@ int volume_write(const struct volume *v, const char *path, struct error *e)
                                                 : format_nifti.write(v, path, e);
 }
 
-int volume_write_file(const struct volume *v, const char *path, const void *header, size_t n,
-                      int n_plain, struct error *e)
+int volume_write_file(const struct volume *v, const char *path, const void *header, size_t n, int n_plain,
+                      struct error *e)
 {
     const struct io_part parts[2] = {{header, n}, {v->data, volume_bytes(v)}};
     struct io_file *f;

@@ -15,8 +15,16 @@
 #include "base/source.h"
 
 enum dtype {
-    DTYPE_U8, DTYPE_I8, DTYPE_U16, DTYPE_I16, DTYPE_U32, DTYPE_I32, DTYPE_U64, DTYPE_I64,
-    DTYPE_F32, DTYPE_F64
+    DTYPE_U8,
+    DTYPE_I8,
+    DTYPE_U16,
+    DTYPE_I16,
+    DTYPE_U32,
+    DTYPE_I32,
+    DTYPE_U64,
+    DTYPE_I64,
+    DTYPE_F32,
+    DTYPE_F64
 };
 size_t dtype_bytes(enum dtype t);
 const char *dtype_name(enum dtype t); /* "uint8", "int16", "float32", ... */
@@ -39,9 +47,9 @@ struct geometry {
 };
 
 struct volume {
-    const char *format; /* "NIfTI-1", "NRRD", "MetaImage", "HDF5", "DICOM", or "memory" (static) */
-    enum dtype dtype;   /* of data */
-    int n_dims;         /* 1..7 */
+    const char *format;            /* "NIfTI-1", "NRRD", "MetaImage", "HDF5", "DICOM", or "memory" (static) */
+    enum dtype dtype;              /* of data */
+    int n_dims;                    /* 1..7 */
     int64_t dims[VOLUME_MAX_DIMS]; /* all >= 1; those past n_dims are 1 */
     double slope, inter;           /* 1 and 0 if the file scales nothing */
     struct geometry geometry;
@@ -58,34 +66,32 @@ enum volume_part { VOLUME_ALL, VOLUME_HEADER_ONLY };
 
 struct volume_request {
     enum volume_part part;
-    const char *member; /* HDF5 data set name; NULL = "image" */
-    int strict;         /* 1: a warning that has an id is a refusal */
-    int describe;       /* 1: odd spacing or orientation is a warning, as info and convert want */
-    int allow_gaps;     /* DICOM: accept missing slices */
-    int place_unknown;  /* 1: the caller knows that no orientation is named; no warning [N24] */
+    const char *member;          /* HDF5 data set name; NULL = "image" */
+    int strict;                  /* 1: a warning that has an id is a refusal */
+    int describe;                /* 1: odd spacing or orientation is a warning, as info and convert want */
+    int allow_gaps;              /* DICOM: accept missing slices */
+    int place_unknown;           /* 1: the caller knows that no orientation is named; no warning [N24] */
     struct volume_limits limits; /* zero = defaults */
     struct report *report;       /* warnings, told only if the read succeeds; may be NULL */
 };
 
 /* Reads a file, or a folder holding one DICOM series. `r` may be NULL. Errors carry the path. */
-int volume_read(struct volume *out, const char *path, const struct volume_request *r,
-                struct error *e);
+int volume_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e);
 /* The same from an open source (NIfTI, NRRD, MetaImage): what the fuzzers call. */
-int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r,
-                       struct error *e);
+int volume_read_source(struct volume *out, struct source *s, const struct volume_request *r, struct error *e);
 /* Writes .nii, .nii.gz, .nrrd or .seg.nrrd, decided by the name, atomically, with v's geometry and
  * no free text of any header. .seg.nrrd needs a label volume; one segment a class. */
 int volume_write(const struct volume *v, const char *path, struct error *e);
 int volume_can_write(const char *path, struct error *e); /* 0 if the name is one of these */
-void volume_free(struct volume *v); /* zeroed or freed volumes are fine */
+void volume_free(struct volume *v);                      /* zeroed or freed volumes are fine */
 
 /* Zeroed voxels of the given shape, on the grid of `like` (NULL: identity, unknown). */
 int volume_new(struct volume *out, enum dtype t, const int64_t dims[3], const struct geometry *like,
                struct error *e);
 
-int64_t volume_voxels(const struct volume *v);   /* dims[0] * dims[1] * dims[2] */
-int64_t volume_channels(const struct volume *v); /* product of the other dims */
-size_t volume_bytes(const struct volume *v);     /* of all channels */
+int64_t volume_voxels(const struct volume *v);              /* dims[0] * dims[1] * dims[2] */
+int64_t volume_channels(const struct volume *v);            /* product of the other dims */
+size_t volume_bytes(const struct volume *v);                /* of all channels */
 double volume_value(const struct volume *v, int64_t index); /* scaled value of one stored number */
 
 /* Values for arithmetic: one channel as float32, scaling applied. */
@@ -124,8 +130,7 @@ void geometry_orientation(char out[4], const struct geometry *g);
 /* Axis of the patient (0..2) and sign that each voxel axis is nearest to; a permutation. */
 void geometry_axes(int axis[3], int sign[3], const struct geometry *g);
 /* Largest difference of position (mm) over the corners of a grid of `dims`. */
-double geometry_distance_mm(const struct geometry *a, const struct geometry *b,
-                            const int64_t dims[3]);
+double geometry_distance_mm(const struct geometry *a, const struct geometry *b, const int64_t dims[3]);
 int affine_invert(double out[3][4], const double in[3][4]); /* -1 if singular or not finite */
 double affine_shear(const double m[3][4]); /* largest cosine between two columns: 0 = orthogonal */
 void affine_multiply(double out[3][4], const double a[3][4], const double b[3][4]);
@@ -136,15 +141,13 @@ void affine_multiply(double out[3][4], const double a[3][4], const double b[3][4
  * is said about the file until the read has succeeded. So a doubt is simply volume_warn(). Nor is the
  * error NULL. */
 
-#define volume_warn(r, id, ...) \
-    report_line((r)->report, REPORT_WARNING, NULL, id, __VA_ARGS__)
+#define volume_warn(r, id, ...) report_line((r)->report, REPORT_WARNING, NULL, id, __VA_ARGS__)
 
 struct volume_format {
     /* 1 if the first n decoded bytes look like this format. */
     int (*recognise)(const unsigned char *head, size_t n);
     /* Fills *out, zeroed but for a slope of 1. On failure the caller frees it and adds the path. */
-    int (*read)(struct volume *out, struct source *s, const struct volume_request *r,
-                struct error *e);
+    int (*read)(struct volume *out, struct source *s, const struct volume_request *r, struct error *e);
     int (*write)(const struct volume *v, const char *path, struct error *e); /* or NULL */
 };
 extern const struct volume_format format_nifti, format_nrrd, format_metaimage;
@@ -162,16 +165,14 @@ void volume_gather(void *out, const struct volume *v, const int64_t dims[VOLUME_
                    const int64_t stride[VOLUME_MAX_DIMS], int64_t start);
 
 /* An atomic write of header and voxels. The last 2 - n_plain of these two are one gzip stream. */
-int volume_write_file(const struct volume *v, const char *path, const void *header, size_t n,
-                      int n_plain, struct error *e);
+int volume_write_file(const struct volume *v, const char *path, const void *header, size_t n, int n_plain,
+                      struct error *e);
 
 /* Readers living in other processes. */
 int hdf5_recognise(const unsigned char *head, size_t n);
-int hdf5_read(struct volume *out, const char *path, const struct volume_request *r,
-              struct error *e);
+int hdf5_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e);
 int dicom_recognise(const unsigned char *head, size_t n);
 /* A folder with one series, or one file. Errors carry a path. */
-int dicom_read(struct volume *out, const char *path, const struct volume_request *r,
-               struct error *e);
+int dicom_read(struct volume *out, const char *path, const struct volume_request *r, struct error *e);
 
 #endif

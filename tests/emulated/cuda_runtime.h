@@ -35,19 +35,46 @@
 #define __shared__ static /* blocks run one after the other, and find what the last one left */
 #define SHARED_MEMORY(name) unsigned char *const name = emulated_shared
 
-struct alignas(8) uint2 { uint32_t x, y; };
-struct alignas(16) uint4 { uint32_t x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(16) double2 { double x, y; };
-static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
-static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
-static inline float2 make_float2(float x, float y) { return {x, y}; }
-static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-static inline double2 make_double2(double x, double y) { return {x, y}; }
+struct alignas(8) uint2 {
+    uint32_t x, y;
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) double2 {
+    double x, y;
+};
+static inline uint2 make_uint2(uint32_t x, uint32_t y)
+{
+    return {x, y};
+}
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    return {x, y, z, w};
+}
+static inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+static inline double2 make_double2(double x, double y)
+{
+    return {x, y};
+}
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
 };
 
 /* The thread that runs now. */
@@ -67,8 +94,13 @@ extern unsigned char emulated_shared[];
 enum { EMULATED_GIFT = 48 };
 const unsigned char *emulated_exchange(const void *gift, size_t bytes);
 void __syncthreads(void);
-static inline void __syncwarp(void) { emulated_exchange("", 0); }
-static inline void __threadfence(void) {}
+static inline void __syncwarp(void)
+{
+    emulated_exchange("", 0);
+}
+static inline void __threadfence(void)
+{
+}
 
 template <class T> static inline T emulated_given(const unsigned char *all, int lane)
 {
@@ -95,21 +127,63 @@ static inline unsigned atomicAdd(unsigned *at, unsigned more)
     return before;
 }
 
-template <class T> static inline T __ldg(const T *p) { return *p; }
-template <class T> static inline T __ldcg(const T *p) { return *p; }
-static inline float __uint_as_float(uint32_t u) { float f; memcpy(&f, &u, sizeof f); return f; }
-static inline uint32_t __float_as_uint(float f) { uint32_t u; memcpy(&u, &f, sizeof u); return u; }
-static inline uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
-static inline int min(int a, int b) { return a < b ? a : b; }
-static inline float __fadd_rn(float a, float b) { return a + b; }
-static inline float __fmul_rn(float a, float b) { return a * b; }
+template <class T> static inline T __ldg(const T *p)
+{
+    return *p;
+}
+template <class T> static inline T __ldcg(const T *p)
+{
+    return *p;
+}
+static inline float __uint_as_float(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline uint32_t __float_as_uint(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+static inline uint32_t __umulhi(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
+static inline int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
 
 /* ---- the runtime --------------------------------------------------------------------------------- */
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorNotReady,
-                   cudaErrorLaunchTimeout, cudaErrorInvalidConfiguration, cudaErrorUnknown };
-enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaHostAllocDefault,
-       cudaStreamNonBlocking, cudaEventDisableTiming, cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaError_t {
+    cudaSuccess,
+    cudaErrorInvalidValue,
+    cudaErrorMemoryAllocation,
+    cudaErrorNotReady,
+    cudaErrorLaunchTimeout,
+    cudaErrorInvalidConfiguration,
+    cudaErrorUnknown
+};
+enum {
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaHostAllocDefault,
+    cudaStreamNonBlocking,
+    cudaEventDisableTiming,
+    cudaFuncAttributeMaxDynamicSharedMemorySize
+};
 typedef struct emulated_stream *cudaStream_t; /* whatever is put into one is done at once */
 typedef struct emulated_event *cudaEvent_t;
 struct cudaDeviceProp {
@@ -123,9 +197,18 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index);
 const char *cudaGetErrorString(cudaError_t code);
-template <class T> cudaError_t cudaMalloc(T **out, size_t bytes) { return cudaMalloc((void **)out, bytes); }
-static inline cudaError_t cudaHostAlloc(void **out, size_t bytes, int) { return cudaMalloc(out, bytes); }
-static inline cudaError_t cudaFreeHost(void *memory) { return cudaFree(memory); }
+template <class T> cudaError_t cudaMalloc(T **out, size_t bytes)
+{
+    return cudaMalloc((void **)out, bytes);
+}
+static inline cudaError_t cudaHostAlloc(void **out, size_t bytes, int)
+{
+    return cudaMalloc(out, bytes);
+}
+static inline cudaError_t cudaFreeHost(void *memory)
+{
+    return cudaFree(memory);
+}
 static inline cudaError_t cudaMemcpy(void *to, const void *from, size_t n, int)
 {
     return memcpy(to, from, n), cudaSuccess;
@@ -138,11 +221,26 @@ static inline cudaError_t cudaMemsetAsync(void *at, int x, size_t n, cudaStream_
 {
     return memset(at, x, n), cudaSuccess;
 }
-static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
-static inline cudaError_t cudaSetDevice(int i) { return i ? cudaErrorInvalidValue : cudaSuccess; }
-static inline cudaError_t cudaDriverGetVersion(int *v) { return *v = 13000, cudaSuccess; }
-static inline cudaError_t cudaRuntimeGetVersion(int *v) { return *v = 13000, cudaSuccess; }
-static inline cudaError_t cudaDeviceSynchronize(void) { return cudaGetLastError(); }
+static inline cudaError_t cudaGetDeviceCount(int *n)
+{
+    return *n = 1, cudaSuccess;
+}
+static inline cudaError_t cudaSetDevice(int i)
+{
+    return i ? cudaErrorInvalidValue : cudaSuccess;
+}
+static inline cudaError_t cudaDriverGetVersion(int *v)
+{
+    return *v = 13000, cudaSuccess;
+}
+static inline cudaError_t cudaRuntimeGetVersion(int *v)
+{
+    return *v = 13000, cudaSuccess;
+}
+static inline cudaError_t cudaDeviceSynchronize(void)
+{
+    return cudaGetLastError();
+}
 static inline cudaError_t cudaDeviceGetStreamPriorityRange(int *a, int *b)
 {
     return *a = *b = 0, cudaSuccess;
@@ -155,15 +253,30 @@ static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, int)
 {
     return *s = (cudaStream_t)1, cudaSuccess;
 }
-static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-static inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, int) { return cudaSuccess; }
+static inline cudaError_t cudaStreamDestroy(cudaStream_t)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamQuery(cudaStream_t)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, int)
+{
+    return cudaSuccess;
+}
 static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, int)
 {
     return *e = (cudaEvent_t)1, cudaSuccess;
 }
-static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-static inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaEventDestroy(cudaEvent_t)
+{
+    return cudaSuccess;
+}
 
 /* ---- launches ------------------------------------------------------------------------------------ */
 

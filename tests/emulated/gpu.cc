@@ -31,7 +31,7 @@ enum wait { RUNS, FOR_WARP, FOR_BLOCK, ENDED };
 struct fiber {
     void *stack, *at; /* at: its stack pointer while it does not run */
     enum wait wait;
-    int turn;         /* which of two sets of gifts it writes next */
+    int turn; /* which of two sets of gifts it writes next */
     std::vector<std::vector<copy>> groups;
 };
 static struct fiber fibers[MOST_THREADS];
@@ -72,8 +72,8 @@ static void fiber_main(void)
 static void fiber_begin(struct fiber *f)
 {
     if (!f->stack) {
-        f->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1, 0);
+        f->stack =
+            mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (f->stack == MAP_FAILED)
             stuck("no memory for a stack");
     }
@@ -168,8 +168,8 @@ void emulated_run(const void *kernel, dim3 grid, dim3 threads, size_t shared,
     program = &thread;
     for (int64_t k = 0; k < blocks; k++) {
         const int64_t b = backwards ? blocks - 1 - k : k;
-        blockIdx = dim3((unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
-                        (unsigned)(b / grid.x / grid.y));
+        blockIdx =
+            dim3((unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y));
         run_block((int)threads.x, backwards);
     }
 }
@@ -262,8 +262,8 @@ cudaError_t cudaGetLastError(void)
 
 const char *cudaGetErrorString(cudaError_t code)
 {
-    static const char *const texts[] = {"no error", "invalid value", "out of memory", "not ready", "timeout",
-                                        "invalid configuration", "unknown error"};
+    static const char *const texts[] = {"no error", "invalid value",         "out of memory", "not ready",
+                                        "timeout",  "invalid configuration", "unknown error"};
     return (unsigned)code < sizeof texts / sizeof *texts ? texts[code] : "unknown error";
 }
 

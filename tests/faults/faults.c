@@ -27,8 +27,12 @@
 enum { OUTPUT_MAX = 1 << 20, WORDS_MAX = 40, REFUSAL_MS = 100, REFUSAL_KIB = 64 << 10, TRIES = 5 };
 
 /* The catalogue: every id from 01 to the number given must have a test. */
-static const struct { char group; int n; const struct fault *tests; } catalogue[] = {
-    {'N', 40, faults_nifti}, {'Z', 12, faults_gzip}, {'R', 14, faults_nrrd}, {'H', 9, faults_hdf5},
+static const struct {
+    char group;
+    int n;
+    const struct fault *tests;
+} catalogue[] = {
+    {'N', 40, faults_nifti}, {'Z', 12, faults_gzip},  {'R', 14, faults_nrrd},   {'H', 9, faults_hdf5},
     {'D', 9, faults_dicom},  {'C', 6, faults_config}, {'L', 14, faults_layout}, {'S', 11, faults_safetensors},
 };
 
@@ -63,11 +67,11 @@ void expect_that(int ok, const char *text, const char *file, int line)
     printf("\n    exit %d, stderr: %.600s\n", last.exit_code, last.err);
 }
 
-#define judge(cond, ...)                                       \
-    do {                                                       \
-        char judged[700];                                      \
-        snprintf(judged, sizeof judged, __VA_ARGS__);          \
-        expect_that((cond), judged, running->id, n_checks);    \
+#define judge(cond, ...)                                                                                     \
+    do {                                                                                                     \
+        char judged[700];                                                                                    \
+        snprintf(judged, sizeof judged, __VA_ARGS__);                                                        \
+        expect_that((cond), judged, running->id, n_checks);                                                  \
     } while (0)
 
 /* One printable line starting with `head`; control bytes would show a forged second line. */
@@ -130,9 +134,18 @@ void expect_output(const char *text)
     judge(strstr(last.out, text) != NULL, "output contains \"%s\"", text);
 }
 
-const char *last_stdout(void) { return last.out; }
-const char *last_stderr(void) { return last.err; }
-int last_exit(void) { return last.exit_code; }
+const char *last_stdout(void)
+{
+    return last.out;
+}
+const char *last_stderr(void)
+{
+    return last.err;
+}
+int last_exit(void)
+{
+    return last.exit_code;
+}
 
 void skip(const char *reason)
 {
@@ -283,9 +296,18 @@ void put_gzip(const char *name, const void *bytes, size_t n)
     }
 }
 
-void set_i16(struct nifti1 *f, size_t offset, int16_t v) { memcpy(f->byte + offset, &v, 2); }
-void set_i32(struct nifti1 *f, size_t offset, int32_t v) { memcpy(f->byte + offset, &v, 4); }
-void set_f32(struct nifti1 *f, size_t offset, float v) { memcpy(f->byte + offset, &v, 4); }
+void set_i16(struct nifti1 *f, size_t offset, int16_t v)
+{
+    memcpy(f->byte + offset, &v, 2);
+}
+void set_i32(struct nifti1 *f, size_t offset, int32_t v)
+{
+    memcpy(f->byte + offset, &v, 4);
+}
+void set_f32(struct nifti1 *f, size_t offset, float v)
+{
+    memcpy(f->byte + offset, &v, 4);
+}
 
 static void nifti_header_common(struct nifti1 *f, int16_t datatype, int16_t bits)
 {
@@ -325,8 +347,14 @@ void nifti_good_label(struct nifti1 *f)
     f->n = 352 + 24;
 }
 
-void nifti_put(const char *name, const struct nifti1 *f) { put_file(name, f->byte, f->n); }
-void nifti_put_gz(const char *name, const struct nifti1 *f) { put_gzip(name, f->byte, f->n); }
+void nifti_put(const char *name, const struct nifti1 *f)
+{
+    put_file(name, f->byte, f->n);
+}
+void nifti_put_gz(const char *name, const struct nifti1 *f)
+{
+    put_gzip(name, f->byte, f->n);
+}
 
 /* ---- the catalogue ------------------------------------------------------------------------------------ */
 
@@ -353,7 +381,10 @@ static enum verdict run_fault(const struct fault *f)
         printf("    %s checks nothing\n", f->id);
         v = FAILED;
     }
-    printf("%s %-7s %s (%d checks)%s%s\n", f->id, v == PASSED ? "ok" : v == FAILED ? "FAILED" : "skipped",
+    printf("%s %-7s %s (%d checks)%s%s\n", f->id,
+           v == PASSED   ? "ok"
+           : v == FAILED ? "FAILED"
+                         : "skipped",
            f->about, n_checks, skip_reason[0] ? ": " : "", skip_reason);
     fflush(stdout);
     return v;
@@ -409,7 +440,6 @@ int main(int argc, char **argv)
         run_group(counts, catalogue[i].group, catalogue[i].n, catalogue[i].tests, argc, argv);
     io_remove_tree(folder);
     mem_free(folder);
-    printf("faults: %d passed, %d failed, %d skipped\n", counts[PASSED], counts[FAILED],
-           counts[SKIPPED]);
+    printf("faults: %d passed, %d failed, %d skipped\n", counts[PASSED], counts[FAILED], counts[SKIPPED]);
     return counts[FAILED] ? 1 : 0;
 }

@@ -48,8 +48,8 @@ static void c01(void)
 
 static void c02(void)
 {
-    static const char *const whole[] = {
-        "0x10", "12abc", "nan", "1e999", "1.5", "1,5", "99999999999999999999", "-1", "1025"};
+    static const char *const whole[] = {"0x10", "12abc", "nan", "1e999", "1.5", "1,5", "99999999999999999999",
+                                        "-1",   "1025"};
     static const char *const real[] = {"0x1p-1", "0.5abc", "nan", "inf", "1e999", "0,5"};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         refuse_both("--threads", whole[i], "allowed a whole number 0..1024, or auto");

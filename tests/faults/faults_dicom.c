@@ -100,8 +100,7 @@ static void d02(void)
     refuse_element("long.dcm", 0x0060, "CS", 600, 8,
                    "element (0008,0060) at byte 172: length 600, 8 bytes left");
     refuse_element("huge.dcm", 0x0060, "OB", 0xFFFFFFFE, 8, "length 4294967294, 8 bytes left");
-    refuse_element("open.dcm", 0x0060, "OB", 0xFFFFFFFF, 8,
-                   "0xFFFFFFFF on an element that is no seq");
+    refuse_element("open.dcm", 0x0060, "OB", 0xFFFFFFFF, 8, "0xFFFFFFFF on an element that is no seq");
     struct dicom_fields f = dicom_sound(0);
     dicom_slice(&made, &f);
     made.n -= 10;
@@ -198,8 +197,7 @@ static void many_frames(struct dicom_fields *f, int i)
 static void d06(void)
 {
     refuse_series("few", 3, too_few_pixels, "few/1.dcm: 46 bytes of pixels, 4 rows x 6 columns");
-    refuse_series("bits", 3, too_many_bits,
-                  "bits/1.dcm: BitsStored=17, allowed 1..BitsAllocated=16");
+    refuse_series("bits", 3, too_many_bits, "bits/1.dcm: BitsStored=17, allowed 1..BitsAllocated=16");
     refuse_series("frames", 1, many_frames, "2147483647 frames");
     struct dicom_fields f = dicom_sound(0);
     f.frames = "-3";
@@ -259,8 +257,7 @@ static void skewed(struct dicom_fields *f, int i)
 
 static void d07(void)
 {
-    refuse_series("missing", 9, missing,
-                  "between 2-4 (5 mm), 5-8 (7.5 mm); other steps are 2.5 mm");
+    refuse_series("missing", 9, missing, "between 2-4 (5 mm), 5-8 (7.5 mm); other steps are 2.5 mm");
     run("info", "--allow-gaps", "missing", NULL);
     expect_accepted("slices are missing");
     expect_output("6 x 4 x 9");

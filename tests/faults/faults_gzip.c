@@ -160,9 +160,15 @@ static void z08(void)
 
 static void z09(void)
 {
-    static const struct { const char *bytes; size_t n; const char *name; } other[] = {
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *name;
+    } other[] = {
         {"BZh91AY&SY\0\0", 12, "bzip2"},
-        {"\xFD" "7zXZ\0\0\0", 8, "xz"},
+        {"\xFD"
+         "7zXZ\0\0\0",
+         8, "xz"},
         {"\x28\xB5\x2F\xFD\0\0\0\0", 8, "zstd"},
     };
     for (size_t i = 0; i < 3; i++) {

@@ -99,10 +99,8 @@ static void h03(void)
     expect(hdf5_make_file("open.h5", &open, 0) == 0);
     run("info", "open.h5", NULL);
     expect_refusal(3, "open.h5", "axis 2 is unlimited");
-    struct hdf5_make huge = {.memory = H5T_NATIVE_UINT8,
-                             .rank = 3,
-                             .dims = {(hsize_t)1 << 62, 1, 1},
-                             .chunk = {1 << 20, 1, 1}};
+    struct hdf5_make huge = {
+        .memory = H5T_NATIVE_UINT8, .rank = 3, .dims = {(hsize_t)1 << 62, 1, 1}, .chunk = {1 << 20, 1, 1}};
     expect(hdf5_make_file("huge.h5", &huge, 0) == 0);
     run("info", "huge.h5", NULL);
     expect_refusal(3, "huge.h5", "extent 4611686018427387904");
@@ -151,8 +149,8 @@ static void refuse_filter(const char *name, hid_t plist, const char *reason)
 }
 
 /* Stands for a filter that only a plug-in provides. */
-static size_t copy_filter(unsigned flags, size_t n, const unsigned values[], size_t used,
-                          size_t *room, void **buffer)
+static size_t copy_filter(unsigned flags, size_t n, const unsigned values[], size_t used, size_t *room,
+                          void **buffer)
 {
     (void)flags, (void)n, (void)values, (void)room, (void)buffer;
     return used;
@@ -265,11 +263,8 @@ static void h07(void)
                              .dims = {600, 600, 600},
                              .chunk = {600, 600, 600},
                              .deflate = 9};
-    struct hdf5_make ballast = {.member = "ballast",
-                                .memory = H5T_NATIVE_UINT8,
-                                .rank = 1,
-                                .dims = {sizeof bytes},
-                                .data = bytes};
+    struct hdf5_make ballast = {
+        .member = "ballast", .memory = H5T_NATIVE_UINT8, .rank = 1, .dims = {sizeof bytes}, .data = bytes};
     expect(hdf5_make_file("wide.h5", &wide, 0) == 0);
     hid_t file = H5Fopen("wide.h5", H5F_ACC_RDWR, H5P_DEFAULT);
     expect(hdf5_make_set(file, &ballast, H5P_DEFAULT) == 0);

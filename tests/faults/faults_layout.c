@@ -97,7 +97,7 @@ static void l01_nothing(void)
     expect_refusal(3, ".: ", "run the same falx phantom again");
     unlink("unfinished");
     put_text("datalist.json", "{\"training\": [{\"image\": \"images/a.nii\", \"label\": "
-             "\"labels/a.nii\"}], \"testing\": [{\"image\": \"images/b.nii\"}]}");
+                              "\"labels/a.nii\"}], \"testing\": [{\"image\": \"images/b.nii\"}]}");
     run("check", ".", NULL);
     expect_accepted(NULL);
     expect_output("1 labelled, 0 unlabelled, 1 test");
@@ -159,17 +159,15 @@ static void l04(void)
     rename("labels", "labelsTr");
     rename("imagesTr/a.nii", "imagesTr/a_0000.nii");
     rename("imagesTr/b.nii", "imagesTr/b_0000.nii");
-    put_text("dataset.json",
-             "{\"channel_names\": {\"0\": \"CT\"}, \"file_ending\": \".nii\", \"numTraining\""
-             ": 2, \"labels\": {\"background\": 0, \"organ\": 1, \"ignore\": 2}}");
+    put_text("dataset.json", "{\"channel_names\": {\"0\": \"CT\"}, \"file_ending\": \".nii\", \"numTraining\""
+                             ": 2, \"labels\": {\"background\": 0, \"organ\": 1, \"ignore\": 2}}");
     run("check", ".", NULL);
     expect_refusal(3, "dataset.json", "\"ignore\" is 2");
     run("check", ".", "--label-map", "2=0", NULL);
     expect_accepted(NULL);
     put_odd_label("labelsTr/b.nii", 3, 0);
     run("check", ".", "--label-map", "2=0", NULL);
-    expect_refusal(3, "labelsTr/b.nii",
-                   "label value 3 in 1 voxels, first at (1, 1, 0); allowed 0..1");
+    expect_refusal(3, "labelsTr/b.nii", "label value 3 in 1 voxels, first at (1, 1, 0); allowed 0..1");
 }
 
 static void l05(void)
@@ -291,8 +289,15 @@ static void l12(void)
     char longest[256];
     memset(longest, 'x', sizeof longest);
     longest[251] = '\0'; /* with .nii a name of 255 bytes, the most there is */
-    const char *const names[] = {"with space", "two\nlines", "%s%n%d", "-rf", "\xFF\xFE",
-                                 "\xE2\x80\xAE" "abc", "quote\"back\\slash", longest};
+    const char *const names[] = {"with space",
+                                 "two\nlines",
+                                 "%s%n%d",
+                                 "-rf",
+                                 "\xFF\xFE",
+                                 "\xE2\x80\xAE"
+                                 "abc",
+                                 "quote\"back\\slash",
+                                 longest};
     const int n = sizeof names / sizeof *names;
     for (int i = 0; i < n; i++)
         put_case(names[i], (int16_t)(100 + i));

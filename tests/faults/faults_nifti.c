@@ -12,8 +12,20 @@
 
 /* Offsets of NIfTI-1 fields. */
 enum {
-    DIM = 40, DATATYPE = 70, BITPIX = 72, PIXDIM = 76, VOX_OFFSET = 108, SLOPE = 112, INTER = 116,
-    UNITS = 123, QFORM = 252, SFORM = 254, QUATERN = 256, SROW = 280, MAGIC = 344, EXTENSION = 348
+    DIM = 40,
+    DATATYPE = 70,
+    BITPIX = 72,
+    PIXDIM = 76,
+    VOX_OFFSET = 108,
+    SLOPE = 112,
+    INTER = 116,
+    UNITS = 123,
+    QFORM = 252,
+    SFORM = 254,
+    QUATERN = 256,
+    SROW = 280,
+    MAGIC = 344,
+    EXTENSION = 348
 };
 
 static struct nifti1 f;

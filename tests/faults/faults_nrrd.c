@@ -72,8 +72,7 @@ static void r04(void)
     refused(MAGIC TYPE RAW "dimension: 3\nsizes: 2 0 2\n\n" VOXELS, "sizes[1]=0");
     refused(MAGIC TYPE RAW "dimension: 3\nsizes: 2 -3 2\n\n" VOXELS, "sizes[1]=-3");
     refused(MAGIC TYPE RAW "dimension: 3\nsizes: 2 1e9 2\n\n" VOXELS, "not 3 integers");
-    refused(MAGIC TYPE RAW "dimension: 3\nsizes: 9223372036854775808 1 1\n\n" VOXELS,
-            "not 3 integers");
+    refused(MAGIC TYPE RAW "dimension: 3\nsizes: 9223372036854775808 1 1\n\n" VOXELS, "not 3 integers");
     refused(MAGIC TYPE RAW "dimension: 0\nsizes:\n\n" VOXELS, "allowed 1..7");
     refused(MAGIC TYPE RAW "dimension: 17\nsizes: 1\n\n" VOXELS, "allowed 1..7");
 }
@@ -137,8 +136,7 @@ static void r09(void)
 
 static void r10(void)
 {
-    refused(MAGIC TYPE SHAPE SPACE "encoding: gzip\nbyte skip: -1\n\n" VOXELS,
-            "byte skip -1 with gzip");
+    refused(MAGIC TYPE SHAPE SPACE "encoding: gzip\nbyte skip: -1\n\n" VOXELS, "byte skip -1 with gzip");
     refused(GOOD "byte skip: -2\n\n" VOXELS, "byte skip");
     refused(GOOD "byte skip: 1000\n\n" VOXELS, "1000");
     refused(GOOD "byte skip: 9223372036854775807\n\n" VOXELS, "9223372036854775807");
@@ -165,8 +163,7 @@ static void r11(void)
                 {"2 3 4", "[0]"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[512];
-        snprintf(text, sizeof text,
-                 MAGIC TYPE SHAPE RAW "space: LPS\nspace directions: %s\n\n" VOXELS,
+        snprintf(text, sizeof text, MAGIC TYPE SHAPE RAW "space: LPS\nspace directions: %s\n\n" VOXELS,
                  rows[i].directions);
         refused(text, rows[i].reason);
     }
@@ -176,10 +173,12 @@ static void r12(void)
 {
     accepted(MAGIC TYPE SHAPE RAW "\n" VOXELS, "orientation unknown");
     accepted(MAGIC TYPE SHAPE RAW "space: left-posterior-superior\n"
-             "space directions: (2,0,0) (0,3,0) (0,0,4)\n\n" VOXELS, NULL);
+                                  "space directions: (2,0,0) (0,3,0) (0,0,4)\n\n" VOXELS,
+             NULL);
     expect_output("LPS");
     accepted(MAGIC TYPE SHAPE RAW "space: right-anterior-superior\n"
-             "space directions: (2,0,0) (0,3,0) (0,0,4)\n\n" VOXELS, NULL);
+                                  "space directions: (2,0,0) (0,3,0) (0,0,4)\n\n" VOXELS,
+             NULL);
     expect_output("RAS");
     refused(MAGIC TYPE SHAPE RAW "space: sideways\n\n" VOXELS, "sideways");
 }
@@ -198,10 +197,9 @@ static void r13(void)
     put_file("nul.nrrd", nul, sizeof nul - 1);
     run("info", "nul.nrrd", NULL);
     expect_refusal(3, "nul.nrrd", "NUL byte");
-    accepted(
-        "NRRD0004\r\ntype: uchar\r\ndimension: 3\r\nsizes: 2 3 2\r\nencoding: raw\r\nspace: LPS\r\n"
-        "key:=value\r\n\r\n" VOXELS,
-        NULL);
+    accepted("NRRD0004\r\ntype: uchar\r\ndimension: 3\r\nsizes: 2 3 2\r\nencoding: raw\r\nspace: LPS\r\n"
+             "key:=value\r\n\r\n" VOXELS,
+             NULL);
 }
 
 static void r14(void)

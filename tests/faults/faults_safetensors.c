@@ -146,8 +146,7 @@ static void s04(void)
 static void shaped(const char *shape, const char *reason)
 {
     char header[200];
-    snprintf(header, sizeof header,
-             "{\"a\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[0,4]}}", shape);
+    snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[0,4]}}", shape);
     refused(header, 4, reason);
 }
 
@@ -159,8 +158,7 @@ static void s05(void)
     shaped("[0.5]", "not an integer");
     shaped("[1e0]", "not an integer");
     shaped("[18446744073709551617]", "too big integer");
-    put_model(0, "{\"a\":{\"dtype\":\"U8\",\"shape\":[9007199254740993],\"data_offsets\":[0,4]}}",
-              4);
+    put_model(0, "{\"a\":{\"dtype\":\"U8\",\"shape\":[9007199254740993],\"data_offsets\":[0,4]}}", 4);
     predict(); /* not rounded to a double: the last digit is told, as a range that does not fit */
     expect(last_exit() == 3 && strstr(last_stderr(), "its shape needs 9007199254740993"));
 }
@@ -194,8 +192,7 @@ static void s07(void)
 static void s08(void)
 {
     refused("{\"a\":{\"dtype\":\"X7\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "type X7");
-    refused("{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-            "type F8_E4M3");
+    refused("{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "type F8_E4M3");
     refused("{\"a\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, "type F4");
 }
 
@@ -275,8 +272,7 @@ static void s10(void)
     expect(strstr(last_stderr(), ", ...") != NULL);
     put_damaged(rename_one);
     predict();
-    expect_refusal(9, MODEL,
-                   "1 tensors missing: block_nine.conv.0.bias; 1 tensors not expected: stray");
+    expect_refusal(9, MODEL, "1 tensors missing: block_nine.conv.0.bias; 1 tensors not expected: stray");
     put_damaged(reshape_one);
     predict();
     expect_refusal(9, MODEL, "block_four.conv.0.weight F32 4x16x3x3x3 not F32 8x8x3x3x3");

@@ -24,8 +24,7 @@ static void define(struct builder *b, const struct net_definition *self)
 
 static void make_trainer(void)
 {
-    static const struct net_definition def = {
-        .define = define, .channels = 1, .classes = 2, .filters = 1};
+    static const struct net_definition def = {.define = define, .channels = 1, .classes = 2, .filters = 1};
     static char method[] = "tiny";
     static struct settings set = {.method = method, .lr = 0.01};
     struct device_options o = {.name = "cpu", .precision = PRECISION_F32, .threads = 1};

@@ -16,8 +16,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 /* A copy of exactly n bytes lets the sanitizer see one byte too far. */
-static int read_copy(struct st_file *out, const uint8_t *bytes, size_t n, int strict,
-                     struct error *e)
+static int read_copy(struct st_file *out, const uint8_t *bytes, size_t n, int strict, struct error *e)
 {
     const struct st_limits l = {.bytes = 1 << 20, .require_checksum = strict};
     uint8_t *copy = malloc(n ? n : 1);

@@ -24,19 +24,19 @@ struct cuda_region {
 
 struct cuda_context {
     cudaStream_t stream;
-    cudaStream_t ahead;          /* uploads beside the work ... */
-    cudaEvent_t arrived, left;   /* ... the last of them, and the last arrive() of the stream */
-    cudaStream_t beside;         /* weight gradients; NULL: they are made in the stream */
-    cudaEvent_t forked;          /* ... what the next of them waits for ... */
+    cudaStream_t ahead;            /* uploads beside the work ... */
+    cudaEvent_t arrived, left;     /* ... the last of them, and the last arrive() of the stream */
+    cudaStream_t beside;           /* weight gradients; NULL: they are made in the stream */
+    cudaEvent_t forked;            /* ... what the next of them waits for ... */
     cudaEvent_t done[CUDA_BESIDE]; /* ... and each of the last ones when it was done */
-    int64_t n_beside;            /* of them, so far */
+    int64_t n_beside;              /* of them, so far */
     enum precision precision;
     struct cuda_region taken[CUDA_BESIDE]; /* of the ring, by each of the last ones */
-    void *ring;                  /* what both streams read: dy laid out */
+    void *ring;                            /* what both streams read: dy laid out */
     size_t ring_bytes, ring_at;
     void *scratch, *beside_scratch;
     size_t scratch_bytes, beside_bytes;
-    size_t own_bytes;            /* of all that, and of what convolutions keep */
+    size_t own_bytes; /* of all that, and of what convolutions keep */
     void *landing; /* CUDA_LANDING bytes of pinned host memory, where small results arrive; NULL: refused */
 };
 enum { CUDA_LANDING = 1 << 16 };

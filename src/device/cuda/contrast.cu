@@ -29,17 +29,17 @@
 
 enum {
     K = CONTRAST_DIMS,
-    COLUMNS = 8,             /* rows j of a tile */
-    RUN = 8,                 /* tiles between two looks at the whole: 64 rows */
-    CHUNK = 4,               /* tiles between two looks at the largest score */
+    COLUMNS = 8, /* rows j of a tile */
+    RUN = 8,     /* tiles between two looks at the whole: 64 rows */
+    CHUNK = 4,   /* tiles between two looks at the largest score */
     WARPS = 8,
     THREADS = 32 * WARPS,
-    HALVES = 2,              /* products of 16 rows that make the 32 of a warp */
-    MINE = 2 * HALVES,       /* rows that a lane has to do with: its place, and 8, 16, 24 further */
+    HALVES = 2,        /* products of 16 rows that make the 32 of a warp */
+    MINE = 2 * HALVES, /* rows that a lane has to do with: its place, and 8, 16, 24 further */
     OF_WARP = 16 * HALVES,
     OF_BLOCK = OF_WARP * WARPS,
-    MOST_BLOCKS = 264,       /* about: two for each of an H200's multiprocessors, all at once */
-    SPLITS = 28              /* most */
+    MOST_BLOCKS = 264, /* about: two for each of an H200's multiprocessors, all at once */
+    SPLITS = 28        /* most */
 };
 static const double log2_e = 1.4426950408889634;
 
@@ -48,14 +48,14 @@ enum { WORDS = 4 };
 
 struct pairs_work {
     int count, tiles, per_split, splits; /* tiles of COLUMNS; per_split is a multiple of RUN */
-    float scale;                 /* log2(e) / tau */
+    float scale;                         /* log2(e) / tau */
     const float *rows, *anchor;
-    float *log_sum, *pull;       /* out */
-    float4 *dealt;               /* (tiles, WORDS, 32) */
-    float2 *side;                /* (tiles * COLUMNS): m and share */
-    float *part_top;             /* (splits, count) */
-    double *part_sum;            /* (splits, count) */
-    float *part_pull;            /* (splits, count, K) */
+    float *log_sum, *pull; /* out */
+    float4 *dealt;         /* (tiles, WORDS, 32) */
+    float2 *side;          /* (tiles * COLUMNS): m and share */
+    float *part_top;       /* (splits, count) */
+    double *part_sum;      /* (splits, count) */
+    float *part_pull;      /* (splits, count, K) */
 };
 
 /* ---- numbers --------------------------------------------------------------------------------- */

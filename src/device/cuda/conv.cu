@@ -459,11 +459,14 @@ static int run_weight(struct conv *v, const struct reader &dy, const struct laid
     int e = v->kept ? lay_again(&p, (add & CONV_SAME_X) != 0) : 0;
     if (e)
         return e;
-    e = !v->bf16 ? f32_weight(&p)
-            : v->s.kind == CONV_1 ? one_weight(&p)
-            : !three ? step_weight(&p) : v->s.c_in == 1 ? first_weight(&p) : three_weight(&p);
-    return e ? e : parts_join(&p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight,
-                              (add & CONV_ADD_WEIGHT) != 0);
+    e = !v->bf16              ? f32_weight(&p)
+        : v->s.kind == CONV_1 ? one_weight(&p)
+        : !three              ? step_weight(&p)
+        : v->s.c_in == 1      ? first_weight(&p)
+                              : three_weight(&p);
+    return e ? e
+             : parts_join(&p, v->taps, rows, three ? v->s.c_out : v->coarse_c, dweight,
+                          (add & CONV_ADD_WEIGHT) != 0);
 }
 
 int cuda_conv_backward(struct conv *v, const struct conv_grad *dy, const struct conv_in *x,

@@ -21,7 +21,8 @@
 enum {
     CHUNK = 16, /* channels at a time */
     PITCH = 20, /* words of a voxel: eight in a row are read without bank conflicts */
-    WARPS = 4, THREADS = 32 * WARPS,
+    WARPS = 4,
+    THREADS = 32 * WARPS,
     MOST_BOX = 768 /* voxels, so that shared memory is enough */
 };
 
@@ -78,13 +79,13 @@ struct tile_plan tile_plan_of(const struct volume &v, const struct tile_wish &w)
 
 struct f32_job {
     struct tile_plan p;
-    struct volume rows, box;   /* volumes that tiles and boxes lie in */
+    struct volume rows, box; /* volumes that tiles and boxes lie in */
     struct reader from;
     struct target to;
-    const uint4 *weights;      /* packed: 32 NT words for each (chunk, group, tap) */
+    const uint4 *weights; /* packed: 32 NT words for each (chunk, group, tap) */
     struct f32_columns columns;
     int chunks;
-    int offset[27];            /* of the taps, in words of shared memory */
+    int offset[27]; /* of the taps, in words of shared memory */
 };
 
 /* Rows whose channels a lane names or reads. */
@@ -94,8 +95,7 @@ template <int TF32, int MT> struct lane_rows {
 };
 
 template <int TF32, int MT>
-__device__ __forceinline__ struct lane_rows<TF32, MT> rows_of(const struct tile_plan &p, int first)
-{
+__device__ __forceinline__ struct lane_rows<TF32, MT> rows_of(const struct tile_plan &p, int first) {
     struct lane_rows<TF32, MT> r;
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -106,7 +106,8 @@ __device__ __forceinline__ struct lane_rows<TF32, MT> rows_of(const struct tile_
     return r;
 }
 
-template <int NT> __device__ __forceinline__ void load_weights(uint4 (&w)[NT], const uint4 *from)
+template <int NT>
+__device__ __forceinline__ void load_weights(uint4 (&w)[NT], const uint4 *from)
 {
 #pragma unroll
     for (int t = 0; t < NT; t++)
@@ -265,20 +266,23 @@ struct f32_kernel {
 };
 
 /* By precision, size of the blocks, and width: 16 columns, 32, more. */
-static const struct f32_kernel kernels[2][2][3] = {
-    {{{f32_multiply<0, 4, 2, 4>, 256, 1}, {f32_multiply<0, 2, 4, 4>, 128, 1},
-      {f32_multiply<0, 2, 4, 2>, 64, 2}},
-     {{f32_multiply<0, 1, 2, 4>, 64, 1}, {f32_multiply<0, 1, 4, 4>, 64, 1},
-      {f32_multiply<0, 2, 4, 2>, 64, 2}}},
-    {{{f32_multiply<1, 4, 2, 4>, 256, 1}, {f32_multiply<1, 4, 4, 4>, 256, 1},
-      {f32_multiply<1, 4, 4, 2>, 128, 2}},
-     {{f32_multiply<1, 1, 2, 4>, 64, 1}, {f32_multiply<1, 1, 4, 4>, 64, 1},
-      {f32_multiply<1, 2, 4, 2>, 64, 2}}}};
+static const struct f32_kernel kernels[2][2][3] = {{{{f32_multiply<0, 4, 2, 4>, 256, 1},
+                                                     {f32_multiply<0, 2, 4, 4>, 128, 1},
+                                                     {f32_multiply<0, 2, 4, 2>, 64, 2}},
+                                                    {{f32_multiply<0, 1, 2, 4>, 64, 1},
+                                                     {f32_multiply<0, 1, 4, 4>, 64, 1},
+                                                     {f32_multiply<0, 2, 4, 2>, 64, 2}}},
+                                                   {{{f32_multiply<1, 4, 2, 4>, 256, 1},
+                                                     {f32_multiply<1, 4, 4, 4>, 256, 1},
+                                                     {f32_multiply<1, 4, 4, 2>, 128, 2}},
+                                                    {{f32_multiply<1, 1, 2, 4>, 64, 1},
+                                                     {f32_multiply<1, 1, 4, 4>, 64, 1},
+                                                     {f32_multiply<1, 2, 4, 2>, 64, 2}}}};
 
 /* A pass of a convolution. */
 struct f32_way {
     struct f32_columns to;
-    int edge, step;   /* of the taps; step 2: eight voxels are gathered */
+    int edge, step; /* of the taps; step 2: eight voxels are gathered */
     struct f32_kernel by;
 };
 
@@ -327,8 +331,8 @@ int f32_pass(struct conv_pass *p)
     j.columns = w.to;
     j.chunks = divide_up(p->from.c, CHUNK);
     for (int tap = 0; tap < w.to.taps; tap++)
-        j.offset[tap] = PITCH * ((tap / w.edge / w.edge * j.p.box_y + tap / w.edge % w.edge) * j.p.box_x +
-                                 tap % w.edge);
+        j.offset[tap] =
+            PITCH * ((tap / w.edge / w.edge * j.p.box_y + tap / w.edge % w.edge) * j.p.box_x + tap % w.edge);
     size_t shared = (size_t)j.p.box * (PITCH * sizeof(float) + sizeof(int));
     dim3 grid(j.p.count, divide_up(w.to.groups, w.by.beside), p->n);
     return cuda_start(w.by.kernel, grid, THREADS, shared, v->context->stream, j);

@@ -17,12 +17,12 @@
 
 struct weight_job {
     struct tile_plan p;
-    struct volume rows, box;   /* volumes that tiles and boxes lie in */
+    struct volume rows, box; /* volumes that tiles and boxes lie in */
     struct reader fine, coarse;
-    struct divisor by_count;   /* tiles of an item */
-    int tiles, run;            /* of all items; of a part */
-    int planes;                /* of taps, that are blocks of their own */
-    float *partial;            /* (parts, taps, c of fine, c of coarse) */
+    struct divisor by_count; /* tiles of an item */
+    int tiles, run;          /* of all items; of a part */
+    int planes;              /* of taps, that are blocks of their own */
+    float *partial;          /* (parts, taps, c of fine, c of coarse) */
 };
 
 /* How a block is made up: TAPS of a warp, EDGE^2 or EDGE^3; PLANES of so many taps; 16 MT coarse and 8 NT
@@ -32,8 +32,11 @@ struct weight_way {
     enum {
         TF32 = TENSOR_CORES,
         THREADS = 32 * PLANES * GROUPS * TURNS,
-        FINE = 8 * NT * GROUPS, COARSE = 16 * MT,
-        FINE_PITCH = EDGE == 2 ? FINE + 4 : FINE % 16 ? FINE : FINE + 8,
+        FINE = 8 * NT * GROUPS,
+        COARSE = 16 * MT,
+        FINE_PITCH = EDGE == 2   ? FINE + 4
+                     : FINE % 16 ? FINE
+                                 : FINE + 8,
         COARSE_PITCH = COARSE + 8,
         SUMS = TAPS * MT * NT * 4 /* of a lane */
     };
@@ -54,8 +57,8 @@ struct weight_tile {
     int *place;      /* of the rows in the box, in words */
 };
 
-template <class W> __device__ __forceinline__ struct weight_tile tile_memory(unsigned char *memory, int box,
-                                                                             int rows)
+template <class W>
+__device__ __forceinline__ struct weight_tile tile_memory(unsigned char *memory, int box, int rows)
 {
     struct weight_tile t;
     t.fine = (uint32_t *)memory;
@@ -217,8 +220,8 @@ __global__ void __launch_bounds__(32 * PLANES * GROUPS * TURNS, PLANES > 1 ? 2 :
                                      t.coarse + k * W::COARSE_PITCH, t.place + k, line, level);
     }
     if (TURNS > 1)
-        add_turns<TURNS, W::SUMS>(&acc[0][0][0][0], (float *)memory, plane * GROUPS + group,
-                                  PLANES * GROUPS, turn);
+        add_turns<TURNS, W::SUMS>(&acc[0][0][0][0], (float *)memory, plane * GROUPS + group, PLANES * GROUPS,
+                                  turn);
     if (turn == 0)
         write_part(acc, j, (plane + block_plane) * TAPS, PLANES * j.planes * TAPS, fine + 8 * NT * group,
                    coarse);
@@ -239,7 +242,12 @@ static struct weight_choice choice_of(int planes, int rows)
 {
     typedef struct weight_way<TF32, EDGE, TAPS, PLANES, MT, NT, GROUPS, TURNS> W;
     struct weight_choice c = {f32_multiply_weight<TF32, EDGE, TAPS, PLANES, MT, NT, GROUPS, TURNS>,
-                              W::THREADS, W::FINE, W::COARSE, planes, rows, W::shared};
+                              W::THREADS,
+                              W::FINE,
+                              W::COARSE,
+                              planes,
+                              rows,
+                              W::shared};
     return c;
 }
 
@@ -303,8 +311,7 @@ int f32_weight(struct weight_pass *p)
     p->cols = v->coarse_c;
     j.run = divide_up(j.tiles, p->parts);
     dim3 grid(c.planes * divide_up(v->fine_c, c.fine), divide_up(v->coarse_c, c.coarse), p->parts);
-    return cuda_start(c.kernel, grid, c.threads, c.shared(j.p, divide_up(j.p.rows, 8) * 8),
-                      p->stream, j);
+    return cuda_start(c.kernel, grid, c.threads, c.shared(j.p, divide_up(j.p.rows, 8) * 8), p->stream, j);
 }
 
 size_t f32_weight_bytes(const struct conv *v)

@@ -16,8 +16,10 @@
 #include "device/cuda/three.cuh"
 
 enum {
-    BOX_Z = 6, BOX_Y = 10, BOX_X = 18,
-    LINE = 10,                /* words */
+    BOX_Z = 6,
+    BOX_Y = 10,
+    BOX_X = 18,
+    LINE = 10, /* words */
     PLANE = LINE * BOX_Y,
     ODD = PLANE * BOX_Z + 13, /* from even to odd: room for a line behind the last, and no bank conflicts */
     WORDS = 2 * ODD
@@ -133,8 +135,8 @@ __global__ void __launch_bounds__(THREE_THREADS, 3) first_multiply(const __grid_
         put_rows(j.to, voxel, lane_channel(group), v);
         tally_rows(j.tally, tally, item, voxel, lane_channel(group), v);
     }
-    struct tally_block k = {16 * group, 1, 16, item, (int)blockIdx.x, j.tally.counters + group,
-                            (int)(gridDim.x * gridDim.z)};
+    struct tally_block k = {
+        16 * group, 1, 16, item, (int)blockIdx.x, j.tally.counters + group, (int)(gridDim.x * gridDim.z)};
     tally_finish<THREE_WARPS>(j.tally, tally, k);
 }
 

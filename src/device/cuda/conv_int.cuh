@@ -33,22 +33,22 @@ enum { MULTIPROCESSORS = 132 };
 
 /* How a CONV_3 pass is cut, see conv_three.cu. */
 struct three_plan {
-    int pz, py, px;        /* pattern of the 16 voxels of a line of work; powers of two */
+    int pz, py, px; /* pattern of the 16 voxels of a line of work; powers of two */
     int log_py, log_px;
     int wz, wy, wx, wn;    /* warps of a block: in space, over groups of columns */
     int tz, ty, tx;        /* tile: voxels of a block */
     int nz, ny, nx, tiles; /* of an item */
     struct divisor by_tiles, by_ny, by_nx;
-    struct box in;         /* tile with its border */
-    struct box out;        /* tile without: the weight gradient's */
-    int chunks, groups;    /* of 16 channels: input (products run over them), output */
-    int splits;            /* parts of the chunks, by blocks of their own */
+    struct box in;      /* tile with its border */
+    struct box out;     /* tile without: the weight gradient's */
+    int chunks, groups; /* of 16 channels: input (products run over them), output */
+    int splits;         /* parts of the chunks, by blocks of their own */
 };
 
 /* How a pass over float32 is cut, see f32.cuh. */
 struct tile_plan {
-    int z, y, x, rows;            /* voxels of a tile */
-    int ny, nx, count;            /* tiles of an item */
+    int z, y, x, rows; /* voxels of a tile */
+    int ny, nx, count; /* tiles of an item */
     struct divisor by_y, by_x, by_ny, by_nx;
     int step, border, border_z;   /* from a tile to its box */
     int box_z, box_y, box_x, box; /* voxels of the box */
@@ -70,17 +70,17 @@ struct laid_operand {
 struct conv {
     struct cuda_context *context;
     struct conv_shape s;
-    int bf16, tf32;        /* products on tensor cores; neither: in float32. Not bf16: tensors are float32 */
+    int bf16, tf32; /* products on tensor cores; neither: in float32. Not bf16: tensors are float32 */
     int taps;
-    int fine_c, coarse_c;  /* of steps */
+    int fine_c, coarse_c;          /* of steps */
     struct volume in, out, coarse; /* n is that of the plan */
     struct three_plan forward, data, weight;
     struct tile_plan tile[3]; /* not bf16: forward, gradient of the input, of the weight */
-    struct laid laid;      /* of CONV_3: for all three */
-    uint4 *kept;           /* of CONV_3 in training: x as it was laid out last, for the weight gradient */
-    int kept_forward;      /* 1: by a forward pass */
-    void *packed[2];       /* forward, gradient of the input */
-    unsigned *counters;    /* of blocks that are done, 0 between launches: tallies, then splits */
+    struct laid laid;         /* of CONV_3: for all three */
+    uint4 *kept;              /* of CONV_3 in training: x as it was laid out last, for the weight gradient */
+    int kept_forward;         /* 1: by a forward pass */
+    void *packed[2];          /* forward, gradient of the input */
+    unsigned *counters;       /* of blocks that are done, 0 between launches: tallies, then splits */
     int tally_counters;
 };
 
@@ -103,12 +103,12 @@ __host__ __device__ inline int divide_up(int a, int b)
 
 struct conv_pass {
     struct conv *v;
-    int n;                 /* items of this call */
-    int backward;          /* 1: gradient of the input */
+    int n;        /* items of this call */
+    int backward; /* 1: gradient of the input */
     struct reader from;
     struct laid_operand laid; /* the same laid out: CONV_3's */
     struct target to;
-    struct tally tally;    /* what is wanted; a pass that cannot make it sets kind to NONE */
+    struct tally tally; /* what is wanted; a pass that cannot make it sets kind to NONE */
 };
 
 struct weight_pass {
@@ -117,9 +117,9 @@ struct weight_pass {
     cudaStream_t stream;
     struct reader x, dy;
     struct laid_operand laid_x, laid_dy; /* the same laid out: CONV_3's */
-    float *partial;        /* scratch: (parts, taps, rows, cols) */
-    int parts, rows, cols; /* out */
-    float *dbias;          /* or NULL; its sums are the last row of every part then: CONV_1's alone */
+    float *partial;                      /* scratch: (parts, taps, rows, cols) */
+    int parts, rows, cols;               /* out */
+    float *dbias; /* or NULL; its sums are the last row of every part then: CONV_1's alone */
 };
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ int three_pass(struct conv_pass *p);
 size_t three_weight_shared(const struct three_plan &p);
 void three_split_all(struct three_plan *p, const struct volume &v);
 int three_counters(const struct conv *v);
-size_t three_operand(const struct conv *v); /* bytes of scratch before an operand that is laid out there */
+size_t three_operand(const struct conv *v);    /* bytes of scratch before an operand that is laid out there */
 int three_weight_groups(const struct conv *v); /* chunks of dy that it wants laid out */
 size_t three_weight_bytes(const struct conv *v);
 int three_weight(struct weight_pass *p);

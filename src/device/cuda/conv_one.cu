@@ -13,7 +13,8 @@
 #include "device/cuda/conv_int.cuh"
 
 enum {
-    WARPS = 8, THREADS = 32 * WARPS,
+    WARPS = 8,
+    THREADS = 32 * WARPS,
     EACH = 8,       /* rows of a lane; a warp has eight times as many */
     WEIGHT_EACH = 4 /* likewise, of the weight gradient */
 };
@@ -140,7 +141,7 @@ template <int N> __device__ __forceinline__ void lane_voxels(int (&voxel)[N], in
 /* ---- forward and dx ------------------------------------------------------------------------------------ */
 
 struct one_job {
-    int voxels, tiles;    /* of an item */
+    int voxels, tiles; /* of an item */
     struct reader from;
     struct target to;
     struct tally tally;
@@ -206,7 +207,7 @@ __device__ __forceinline__ void pair_rows(uint2 (&x)[EACH], const float (&acc)[E
 }
 
 struct pair_job {
-    struct one_job first;  /* of its target only bias and channels count */
+    struct one_job first; /* of its target only bias and channels count */
     const uint4 *weights;
     struct target to;
 };
@@ -284,11 +285,11 @@ int one_pair(const struct conv_pass *first, const struct conv_pass *second)
 /* ---- weight -------------------------------------------------------------------------------------------- */
 
 struct one_weight_job {
-    int voxels, tiles;    /* of an item */
+    int voxels, tiles; /* of an item */
     struct divisor by_tiles;
     int items, chunks, groups;
     struct reader x, dy;
-    float *partial;       /* (parts, 16 chunks + 1, 16 groups): the last row is that of the bias */
+    float *partial; /* (parts, 16 chunks + 1, 16 groups): the last row is that of the bias */
 };
 
 /* Two tiles of rows: sixteen voxels run inside. */

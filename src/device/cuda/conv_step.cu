@@ -24,10 +24,10 @@ struct step_job {
     struct target to;
     struct tally tally;
     const uint4 *weights;
-    int tiles;            /* of 32 rows, in an item */
-    int sets;             /* of columns that have the same channels; a block has one of them */
-    int each;             /* groups of columns of a run */
-    int share;            /* 1: warps share k */
+    int tiles; /* of 32 rows, in an item */
+    int sets;  /* of columns that have the same channels; a block has one of them */
+    int each;  /* groups of columns of a run */
+    int share; /* 1: warps share k */
 };
 
 /* Rows lane/4 + 8i of a warp: the first voxel that is read and the first that is written; -1: none. */
@@ -101,7 +101,8 @@ __device__ __forceinline__ void read_rows_any(uint4 (&a)[4], const struct step_j
         for (int e = 0; e < 8; e++) {
             int at = offset + e;
             v[e] = rows.from[i] >= 0 && at < j.s.from.length
-                       ? read_single(r, item, rows.from[i] + move + (at >= r.c), within(at, r.c)) : 0.0f;
+                       ? read_single(r, item, rows.from[i] + move + (at >= r.c), within(at, r.c))
+                       : 0.0f;
         }
         a[i] = bf16_eight(v);
     }
@@ -248,7 +249,12 @@ __global__ void __launch_bounds__(32 * WARPS, 3) step_multiply(const __grid_cons
         write_groups(j, tally, rows, item, first, acc);
     }
     int distinct = j.to.c < 32 ? j.to.c : 32, y = blockIdx.y / j.sets, ys = gridDim.y / j.sets;
-    struct tally_block k = {32 * set, 1, distinct, item, (int)blockIdx.x * ys + y, j.tally.counters + set,
+    struct tally_block k = {32 * set,
+                            1,
+                            distinct,
+                            item,
+                            (int)blockIdx.x * ys + y,
+                            j.tally.counters + set,
                             (int)(gridDim.x * ys * gridDim.z)};
     tally_finish<WARPS>(j.tally, tally, k);
 }
@@ -285,8 +291,9 @@ int step_pass(struct conv_pass *p)
     if (!target_whole<8>(p->to) || (j.s.to_fine && !again))
         p->tally.kind = TALLY_NONE;
     j.tally = tally_ready(p, 0, blocks * (ys / j.sets));
-    return cuda_start(two ? wide ? step_multiply<2, 1> : step_multiply<2, 0>
-                          : wide ? step_multiply<1, 1> : step_multiply<1, 0>,
+    return cuda_start(two    ? wide ? step_multiply<2, 1> : step_multiply<2, 0>
+                         : wide ? step_multiply<1, 1>
+                             : step_multiply<1, 0>,
                       dim3(blocks, ys, p->n), 32 * WARPS, 0, v->context->stream, j);
 }
 

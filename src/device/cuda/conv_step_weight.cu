@@ -9,19 +9,20 @@
 #include "device/cuda/conv_int.cuh"
 
 enum {
-    TAPS = 8, THREADS = 32 * TAPS,
-    COLUMNS = 4,    /* groups of 16 channels of the coarse side in a block */
+    TAPS = 8,
+    THREADS = 32 * TAPS,
+    COLUMNS = 4, /* groups of 16 channels of the coarse side in a block */
     ROWS = THREADS / 2,
     HALF = ROWS + 4 /* 4 more than a multiple of 8: see fill.cuh */
 };
 
 struct step_weight_job {
-    struct volume v;       /* the coarse side */
+    struct volume v; /* the coarse side */
     struct divisor by_w, by_h, by_tiles;
     struct reader fine, coarse;
-    int tiles;             /* of an item */
+    int tiles; /* of an item */
     int row_groups, col_groups;
-    float *partial;        /* (parts, taps, 16 row_groups, 16 col_groups) */
+    float *partial; /* (parts, taps, 16 row_groups, 16 col_groups) */
 };
 
 /* The places of a tile: row i of the coarse side, and its voxel of the fine side for each tap. */

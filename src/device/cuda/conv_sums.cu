@@ -12,7 +12,8 @@
 
 enum {
     THREADS = 256,
-    LEAST_EACH = 4, MOST_EACH = 32, /* rows of a thread */
+    LEAST_EACH = 4,
+    MOST_EACH = 32, /* rows of a thread */
     BLOCKS = 2 * MULTIPROCESSORS,
     WIDTH = 8 /* channels of a thread */
 };
@@ -120,8 +121,8 @@ __device__ __forceinline__ void keep_moments(const float *sum, const float *squa
 }
 
 /* Distances are taken from the block's first row, which is near enough to the mean. */
-__global__ void __launch_bounds__(THREADS, 3) moments_rows(const void *y, int f32, int64_t rows, int c,
-                                                        struct rows_cut k, float4 *moments, int regions)
+__global__ void __launch_bounds__(THREADS, 3)
+    moments_rows(const void *y, int f32, int64_t rows, int c, struct rows_cut k, float4 *moments, int regions)
 {
     int group = threadIdx.x % k.groups, lane = threadIdx.x / k.groups;
     int channel = 8 * (blockIdx.y * k.groups + group);
@@ -149,8 +150,8 @@ int moments_of_rows(struct cuda_context *c, const struct tensor *y, float4 *mome
     int64_t rows = (int64_t)y->n * y->d * y->h * y->w;
     struct rows_cut k = cut_rows(rows, y->c);
     *regions = k.blocks;
-    return cuda_start(moments_rows, dim3(k.blocks, k.across), THREADS, 0, c->stream,
-                      (const void *)y->data, (int)(y->type == VALUE_F32), rows, y->c, k, moments, k.blocks);
+    return cuda_start(moments_rows, dim3(k.blocks, k.across), THREADS, 0, c->stream, (const void *)y->data,
+                      (int)(y->type == VALUE_F32), rows, y->c, k, moments, k.blocks);
 }
 
 /* The sum over the threads of a block, in order; all get it. */
@@ -169,8 +170,8 @@ __device__ double add_threads(double v)
 }
 
 /* One block for each channel. */
-__global__ void __launch_bounds__(THREADS) join_moments(const float4 *moments, int regions, double *mean,
-                                                        double *m2)
+__global__ void __launch_bounds__(THREADS)
+    join_moments(const float4 *moments, int regions, double *mean, double *m2)
 {
     const float4 *of = moments + (int64_t)blockIdx.x * regions;
     double n = 0, sum = 0, square = 0;
@@ -270,13 +271,13 @@ int bias_sums(struct conv *v, int n, const struct reader &dy, float *dbias)
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
 struct parts_job {
-    const float *partial;  /* (parts, taps, rows_each, cols_each) */
+    const float *partial; /* (parts, taps, rows_each, cols_each) */
     int parts, taps, rows_each, cols_each;
     int rows, cols;
     struct divisor by_cols, by_rows;
-    int slices;            /* a thread takes every slices-th part */
-    float *dweight;        /* (taps, rows, cols) */
-    float *dbias;          /* or NULL: its sums are the last row of a part */
+    int slices;     /* a thread takes every slices-th part */
+    float *dweight; /* (taps, rows, cols) */
+    float *dbias;   /* or NULL: its sums are the last row of a part */
     int add;
 };
 
@@ -358,8 +359,8 @@ __global__ void __launch_bounds__(THREADS) join_parts(const __grid_constant__ st
 
 int parts_join(const struct weight_pass *p, int taps, int rows, int cols, float *dweight, int add)
 {
-    struct parts_job j = {p->partial, p->parts, taps, p->rows, p->cols, rows, cols, divisor_of(cols),
-                          divisor_of(rows), 1, dweight, p->dbias, add};
+    struct parts_job j = {p->partial,       p->parts,         taps, p->rows, p->cols,  rows, cols,
+                          divisor_of(cols), divisor_of(rows), 1,    dweight, p->dbias, add};
     int count = taps * rows * cols + (p->dbias ? cols : 0);
     while (j.slices < 32 && p->parts > 4 * j.slices)
         j.slices *= 2;

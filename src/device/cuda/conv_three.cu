@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_
     int group = column * p.wn + warp % p.wn, channel = lane_channel(group);
     int begin = p.chunks * split / p.splits, end = p.chunks * (split + 1) / p.splits;
     struct corner warp_at = warp_corner(p, warp / p.wn);
-    uint32_t address = shared_address(box + pattern_word(p, p.in, warp_at, lane % 16) +
-                                      lane / 16 * p.in.half);
+    uint32_t address =
+        shared_address(box + pattern_word(p, p.in, warp_at, lane % 16) + lane / 16 * p.in.half);
     struct lane_tally<4> *tally = tally_start<4, THREE_THREADS>();
     struct next_box next = {(int)blockIdx.x, begin};
     int stage = 0, stage_bytes = 16 * box_words(p.in);
@@ -147,8 +147,9 @@ __global__ void __launch_bounds__(THREE_THREADS, 3) three_multiply(const __grid_
         put_rows(j.to, voxel, channel, v);
         tally_rows(j.tally, tally, item, voxel, channel, v);
     }
-    struct tally_block k = {16 * column * p.wn, p.wn, 16, item, (int)blockIdx.x, j.tally.counters + column,
-                            (int)(gridDim.x * gridDim.z)};
+    struct tally_block k = {
+        16 * column * p.wn,          p.wn, 16, item, (int)blockIdx.x, j.tally.counters + column,
+        (int)(gridDim.x * gridDim.z)};
     tally_finish<THREE_WARPS>(j.tally, tally, k);
 }
 

@@ -19,9 +19,9 @@ struct gpu {
     const struct cuda_driver *d;
     struct cuda_context *c;
     int index;
-    int hung;           /* it did not answer: nothing more is asked of it, not even to close */
-    size_t total;       /* bytes of the GPU */
-    size_t bytes;       /* of these in blocks */
+    int hung;     /* it did not answer: nothing more is asked of it, not even to close */
+    size_t total; /* bytes of the GPU */
+    size_t bytes; /* of these in blocks */
     struct block *blocks;
     int n_blocks, room;
 };
@@ -121,7 +121,8 @@ static void *gpu_alloc(struct device *dev, size_t bytes)
     if (code == CODE_MEMORY) {
         fail(&dev->error, ERR_DEVICE, "G03",
              "cuda:%d: out of memory: %.2f GiB wanted, %.2f of %.2f GiB are held already; try a smaller "
-             "patch or batch", g->index, gib(bytes), gib(g->bytes), gib(g->total));
+             "patch or batch",
+             g->index, gib(bytes), gib(g->bytes), gib(g->total));
         return NULL;
     }
     if (keep(g, code, "alloc") < 0)
@@ -200,8 +201,10 @@ static int can_count(struct gpu *g, const struct conv_shape *s)
     int up = s->kind == CONV_UP ? 2 : 1, side[3] = {up * s->d, up * s->h, up * s->w};
     if ((int64_t)s->n * side[0] * side[1] * side[2] <= 1 << 30)
         return 1;
-    fail(&g->base.error, ERR_DEVICE, "G03", "cuda:%d: %d patches of %dx%dx%d have more than 2^30 voxels; "
-         "try a smaller patch or batch", g->index, s->n, side[0], side[1], side[2]);
+    fail(&g->base.error, ERR_DEVICE, "G03",
+         "cuda:%d: %d patches of %dx%dx%d have more than 2^30 voxels; "
+         "try a smaller patch or batch",
+         g->index, s->n, side[0], side[1], side[2]);
     return 0;
 }
 

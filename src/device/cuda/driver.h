@@ -24,10 +24,10 @@ enum { CUDA_DRIVER_VERSION = 8 }; /* of this table; the library and the program 
 
 struct cuda_facts {
     char name[96];
-    int major, minor;         /* compute capability */
+    int major, minor; /* compute capability */
     int multiprocessors;
-    int driver, runtime;      /* versions as CUDA counts them, 13000 for 13.0 */
-    size_t total, available;  /* bytes */
+    int driver, runtime;     /* versions as CUDA counts them, 13000 for 13.0 */
+    size_t total, available; /* bytes */
 };
 
 struct cuda_context; /* one GPU and its streams */
@@ -81,6 +81,7 @@ struct cuda_driver {
 #if defined(__cplusplus)
 extern "C"
 #endif
-const struct cuda_driver *falx_cuda_driver(void);
+    const struct cuda_driver *
+    falx_cuda_driver(void);
 
 #endif

@@ -21,7 +21,7 @@
 
 /* How a tile becomes a box, and what it may cost. */
 struct tile_wish {
-    int rows;                        /* at most */
+    int rows; /* at most */
     int step, border, border_z;
     int taps;
 };
@@ -70,8 +70,8 @@ __device__ __forceinline__ int plan_place(const struct tile_plan &p, int row)
 
 __device__ __forceinline__ int voxel_inside(const struct volume &v, const struct corner &c)
 {
-    int inside = (unsigned)c.z < (unsigned)v.d && (unsigned)c.y < (unsigned)v.h &&
-                 (unsigned)c.x < (unsigned)v.w;
+    int inside =
+        (unsigned)c.z < (unsigned)v.d && (unsigned)c.y < (unsigned)v.h && (unsigned)c.x < (unsigned)v.w;
     return inside ? voxel_at(v, c) : -1;
 }
 
@@ -119,7 +119,7 @@ __device__ __forceinline__ uint4 quad_through(const float4 &a, const float4 &b,
 
 template <int TF32, int KIND, int WHOLE, int QUADS, int THREADS>
 __device__ __forceinline__ void fill_batches(uint32_t *to, int pitch, const int *voxels, int count,
-                                          const struct reader &r, int item, int channel)
+                                             const struct reader &r, int item, int channel)
 {
     enum { STEP = THREADS / QUADS, BATCH = !WHOLE ? 1 : KIND == READ_ONE ? 8 : 4 }; /* loads in flight */
     int quad = threadIdx.x % QUADS;

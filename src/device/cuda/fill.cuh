@@ -55,10 +55,10 @@ __device__ __forceinline__ int voxel_at(const struct volume &v, const struct cor
 }
 
 struct box {
-    int z, y, x;       /* voxels */
-    int line, plane;   /* distances in shared memory, in voxels */
-    int half;          /* of the halves; the last word of a half is a spare one */
-    int count;         /* z*y*x */
+    int z, y, x;     /* voxels */
+    int line, plane; /* distances in shared memory, in voxels */
+    int half;        /* of the halves; the last word of a half is a spare one */
+    int count;       /* z*y*x */
     struct divisor by_x, by_y;
 };
 
@@ -77,7 +77,8 @@ __host__ __device__ inline int box_words(const struct box &b)
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-struct __align__(8) place {
+struct __align__(8) place
+{
     int voxel; /* or -1: outside the volume */
     int word;
 };

@@ -19,22 +19,23 @@
 #include <math.h>
 
 enum {
-    WARPS = 8, THREADS = 32 * WARPS,
-    EACH = 8,                     /* voxels of a lane, forward; a warp has eight times as many */
+    WARPS = 8,
+    THREADS = 32 * WARPS,
+    EACH = 8, /* voxels of a lane, forward; a warp has eight times as many */
     BACK_EACH = 4,
     COLUMNS = HEADS_WIDE + HEADS_NARROW * HEADS_NARROWS,
     SUMS = (HEADS_IN + 1) * COLUMNS, /* of a block: rows of x's channels, then the bias */
-    OWN = 18,                     /* of these in a lane */
-    SLICES = 8                    /* of the blocks, when they are added */
+    OWN = 18,                        /* of these in a lane */
+    SLICES = 8                       /* of the blocks, when they are added */
 };
 
 struct heads_job {
     int voxels, tiles, narrows;
-    float floor;                  /* 0, or -infinity: x is read as it is */
+    float floor; /* 0, or -infinity: x is read as it is */
     const float *x;
     struct head wide, narrow[HEADS_NARROWS];
     uint2 *dx;
-    float *partial;               /* (blocks, SUMS) */
+    float *partial; /* (blocks, SUMS) */
 };
 
 /* ---- numbers of a lane ----------------------------------------------------------------------- */
@@ -83,8 +84,8 @@ static __device__ __forceinline__ void put_two(const struct heads_job &j, const 
     for (int r = 0; r < 4; r += 2, v += 8) {
         if (v >= j.voxels)
             continue;
-        ((float4 *)row_at(j.wide.y, v, 64))[q] = make_float4(
-            acc[0][r] + bias.x, acc[0][r + 1] + bias.y, acc[1][r] + bias.z, acc[1][r + 1] + bias.w);
+        ((float4 *)row_at(j.wide.y, v, 64))[q] = make_float4(acc[0][r] + bias.x, acc[0][r + 1] + bias.y,
+                                                             acc[1][r] + bias.z, acc[1][r + 1] + bias.w);
         if (q < j.narrows)
             *(float2 *)row_at(to, v, 8) = make_float2(acc[2][r] + narrow.x, acc[2][r + 1] + narrow.y);
     }
@@ -214,7 +215,7 @@ static __device__ void put_sums(const struct heads_job &j, float (&own)[OWN], in
 }
 
 static __global__ void __launch_bounds__(THREADS, 2)
-backward_heads(const __grid_constant__ struct heads_job j)
+    backward_heads(const __grid_constant__ struct heads_job j)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     const struct back_weights w = back_weights_of(j, g, q);
@@ -257,8 +258,8 @@ static __device__ __forceinline__ void put_gradient(const struct head &h, int ro
 }
 
 /* 32 sums a block, each in SLICES of the blocks. */
-static __global__ void __launch_bounds__(32 * SLICES) join_heads(const __grid_constant__ struct heads_job j,
-                                                                int blocks)
+static __global__ void __launch_bounds__(32 * SLICES)
+    join_heads(const __grid_constant__ struct heads_job j, int blocks)
 {
     __shared__ double all[SLICES][32];
     const int at = blockIdx.x * 32 + threadIdx.x % 32, slice = threadIdx.x / 32;

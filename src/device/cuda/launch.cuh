@@ -16,8 +16,8 @@ static int cuda_start(void (*kernel)(P...), dim3 grid, int threads, size_t share
     if (grid.x == 0 || grid.y == 0 || grid.z == 0)
         return 0;
     if (shared > 40 << 10) { /* of 48 that need no asking a kernel may have named 8 itself */
-        cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)shared);
+        cudaError_t e =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (e != cudaSuccess)
             return e;
     }

@@ -40,8 +40,7 @@ static const struct cuda_driver *load_beside(struct error *e)
         if (access(path, F_OK) == 0)
             return load(path, e);
     }
-    fail(e, ERR_DEVICE, "G01",
-         "libfalx_cuda.so is not beside the program; `make cuda` builds it");
+    fail(e, ERR_DEVICE, "G01", "libfalx_cuda.so is not beside the program; `make cuda` builds it");
     return NULL;
 }
 

@@ -13,12 +13,11 @@
 
 enum { SOME_SUMS = 1024, MOST_BLOCKS = 1024, MOST_BLOCKS_MANY = 256, SHORT_BLOCKS = 64, AT_ONCE = 8 };
 
-#define MAP_CLASSES_(name, classes)                                                                \
-    case KERNEL_##name:                                                                            \
+#define MAP_CLASSES_(name, classes)                                                                          \
+    case KERNEL_##name:                                                                                      \
         return ((const struct k_##name *)args)->classes <= LOOPS_FEW;
-#define REDUCE_CLASSES_(name, classes)                                                             \
-    case REDUCE_##name:                                                                            \
-        return ((const struct r_##name *)args)->classes <= LOOPS_FEW;
+#define REDUCE_CLASSES_(name, classes)                                                                       \
+    case REDUCE_##name: return ((const struct r_##name *)args)->classes <= LOOPS_FEW;
 
 static int map_is_few(int kernel, const void *args)
 {
@@ -90,8 +89,7 @@ static struct loops_launch reduce_launch(const struct cuda_context *c, int64_t c
 }
 
 /* sums NULL: they are left at the start of scratch. */
-int cuda_sum(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums,
-             double *sums)
+int cuda_sum(struct cuda_context *c, int reduction, const void *args, int64_t count, int n_sums, double *sums)
 {
     if (n_sums < 0 || n_sums > LOOP_SUMS)
         return cudaErrorInvalidValue;

@@ -35,7 +35,7 @@ struct loops_launch {
     cudaStream_t stream;
     int64_t count;
     int blocks, threads, n_sums, run;
-    double *partial;     /* (n_sums, blocks) */
+    double *partial; /* (n_sums, blocks) */
 };
 
 /* The copies: each puts kernel number `kernel` (enum kernel_id, enum reduce_id) into the stream. */

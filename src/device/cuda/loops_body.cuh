@@ -47,30 +47,28 @@ static inline size_t reduce_shared(const struct loops_launch *l)
 }
 
 /* A kernel for every name of a list, and the launch of each; further words of a list entry are not used. */
-#define MAP_KERNEL(name, ...)                                                                      \
-    static __global__ void __launch_bounds__(LOOPS_THREADS)                                        \
-        map_##name(const __grid_constant__ struct k_##name args, int64_t count)                    \
-    {                                                                                              \
-        int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                \
-        if (i < count)                                                                             \
-            k_##name##_range(&args, i, i + 1);                                                     \
+#define MAP_KERNEL(name, ...)                                                                                \
+    static __global__ void __launch_bounds__(LOOPS_THREADS)                                                  \
+        map_##name(const __grid_constant__ struct k_##name args, int64_t count)                              \
+    {                                                                                                        \
+        int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                          \
+        if (i < count)                                                                                       \
+            k_##name##_range(&args, i, i + 1);                                                               \
     }
-#define REDUCE_KERNEL(name, ...)                                                                   \
-    static __global__ void __launch_bounds__(LOOPS_THREADS)                                        \
-        reduce_##name(const __grid_constant__ struct r_##name args, int64_t count, int n_sums,     \
-                      int run, double *partial)                                                    \
-    {                                                                                              \
-        reduce_parts<struct r_##name, r_##name##_range>(&args, count, n_sums, run, partial);       \
+#define REDUCE_KERNEL(name, ...)                                                                             \
+    static __global__ void __launch_bounds__(LOOPS_THREADS) reduce_##name(                                   \
+        const __grid_constant__ struct r_##name args, int64_t count, int n_sums, int run, double *partial)   \
+    {                                                                                                        \
+        reduce_parts<struct r_##name, r_##name##_range>(&args, count, n_sums, run, partial);                 \
     }
-#define MAP_LAUNCH(name, ...)                                                                      \
-    case KERNEL_##name:                                                                            \
-        map_##name<<<l->blocks, l->threads, 0, l->stream>>>(*(const struct k_##name *)args,        \
-                                                            l->count);                             \
+#define MAP_LAUNCH(name, ...)                                                                                \
+    case KERNEL_##name:                                                                                      \
+        map_##name<<<l->blocks, l->threads, 0, l->stream>>>(*(const struct k_##name *)args, l->count);       \
         break;
-#define REDUCE_LAUNCH(name, ...)                                                                   \
-    case REDUCE_##name:                                                                            \
-        reduce_##name<<<l->blocks, l->threads, reduce_shared(l), l->stream>>>(                     \
-            *(const struct r_##name *)args, l->count, l->n_sums, l->run, l->partial);              \
+#define REDUCE_LAUNCH(name, ...)                                                                             \
+    case REDUCE_##name:                                                                                      \
+        reduce_##name<<<l->blocks, l->threads, reduce_shared(l), l->stream>>>(                               \
+            *(const struct r_##name *)args, l->count, l->n_sums, l->run, l->partial);                        \
         break;
 
 #endif

@@ -98,7 +98,8 @@ enum {
     GRAM_SUMS = USUAL_CLASSES * GRAM_CLASS,
     GRAM_AT_ONCE = LOOPS_THREADS / 2, /* voxels of a block */
     GRAM_BLOCKS = 264,                /* about: two for each of an H200's multiprocessors, all at once */
-    GRAM_LEAST = 4, GRAM_MOST = 32    /* voxels of a thread */
+    GRAM_LEAST = 4,
+    GRAM_MOST = 32 /* voxels of a thread */
 };
 
 static int gram_run(int64_t count)
@@ -213,16 +214,16 @@ static __global__ void __launch_bounds__(LOOPS_THREADS)
 
 /* ---- kernels and launches -------------------------------------------------------------------- */
 
-#define OWN_KERNEL(name, n, unroll)                                                                \
-    static __global__ void __launch_bounds__(LOOPS_THREADS)                                        \
-        reduce_##name(const __grid_constant__ struct r_##name args, int64_t count, double *partial) \
-    {                                                                                              \
-        reduce_own<n, unroll, struct r_##name, r_##name##_range>(&args, count, partial);           \
+#define OWN_KERNEL(name, n, unroll)                                                                          \
+    static __global__ void __launch_bounds__(LOOPS_THREADS)                                                  \
+        reduce_##name(const __grid_constant__ struct r_##name args, int64_t count, double *partial)          \
+    {                                                                                                        \
+        reduce_own<n, unroll, struct r_##name, r_##name##_range>(&args, count, partial);                     \
     }
-#define OWN_LAUNCH(name, ...)                                                                      \
-    case REDUCE_##name:                                                                            \
-        reduce_##name<<<l->blocks, LOOPS_THREADS, 0, l->stream>>>(*(const struct r_##name *)args,  \
-                                                                  l->count, l->partial);           \
+#define OWN_LAUNCH(name, ...)                                                                                \
+    case REDUCE_##name:                                                                                      \
+        reduce_##name<<<l->blocks, LOOPS_THREADS, 0, l->stream>>>(*(const struct r_##name *)args, l->count,  \
+                                                                  l->partial);                               \
         break;
 
 LOOPS_USUAL_MAPS(MAP_KERNEL)
@@ -299,22 +300,15 @@ int loops_usual_has_map(int kernel, const void *args)
     const struct k_ged_grad *ged = (const struct k_ged_grad *)args;
     const struct k_patch *patch = (const struct k_patch *)args;
     switch (kernel) {
-    case KERNEL_ce_dice_grad:
-        return usual_logits(dice->logits, dice->classes) && fits(dice->dlogits, 8);
-    case KERNEL_hard_label:
-        return usual_logits(hard->logits, hard->classes);
-    case KERNEL_sample_nll_grad:
-        return usual_gauss(&nll->g) && usual_grad(&nll->d);
+    case KERNEL_ce_dice_grad: return usual_logits(dice->logits, dice->classes) && fits(dice->dlogits, 8);
+    case KERNEL_hard_label: return usual_logits(hard->logits, hard->classes);
+    case KERNEL_sample_nll_grad: return usual_gauss(&nll->g) && usual_grad(&nll->d);
     case KERNEL_ged_grad:
         return usual_gauss(&ged->p) && usual_gauss(&ged->q) && usual_grad(&ged->d) && fits(ged->mix, 16);
-    case KERNEL_patch:
-        return patch->c == 1 && !(patch->noise_sd > 0);
-    case KERNEL_mutual_grad:
-        return usual_branches(&mutual->b, mutual->dlogits);
-    case KERNEL_pyramid_grad:
-        return usual_branches(&pyramid->b, pyramid->dlogits);
-    case KERNEL_resize_grad:
-        return resize->grid.to[0] >= FAR * resize->grid.from[0];
+    case KERNEL_patch: return patch->c == 1 && !(patch->noise_sd > 0);
+    case KERNEL_mutual_grad: return usual_branches(&mutual->b, mutual->dlogits);
+    case KERNEL_pyramid_grad: return usual_branches(&pyramid->b, pyramid->dlogits);
+    case KERNEL_resize_grad: return resize->grid.to[0] >= FAR * resize->grid.from[0];
     }
     return 0;
 }
@@ -327,14 +321,11 @@ int loops_usual_has_reduce(int reduction, const void *args)
     const struct r_class_moments *moments = (const struct r_class_moments *)args;
     const struct r_proto_loss *proto = (const struct r_proto_loss *)args;
     switch (reduction) {
-    case REDUCE_ce_dice:
-        return usual_logits(dice->logits, dice->classes) && !dice->background;
-    case REDUCE_sample_nll:
-        return usual_gauss(&((const struct r_sample_nll *)args)->g);
+    case REDUCE_ce_dice: return usual_logits(dice->logits, dice->classes) && !dice->background;
+    case REDUCE_sample_nll: return usual_gauss(&((const struct r_sample_nll *)args)->g);
     case REDUCE_gram:
         return usual_gauss(&gram->p) && usual_gauss(&gram->q) && gram->c0 == 0 && gram->c1 == USUAL_CLASSES;
-    case REDUCE_mutual:
-        return usual_branches(&((const struct r_mutual *)args)->b, NULL);
+    case REDUCE_mutual: return usual_branches(&((const struct r_mutual *)args)->b, NULL);
     case REDUCE_pyramid: /* of so many outputs that there are 12 sums */
         return pyramid->b.n == K_BRANCHES && usual_branches(&pyramid->b, NULL);
     case REDUCE_class_moments:
@@ -343,8 +334,7 @@ int loops_usual_has_reduce(int reduction, const void *args)
     case REDUCE_proto_loss:
         return proto->classes == USUAL_CLASSES && proto->full == K_FULL(0) && fits(proto->features, 16) &&
                fits(proto->dfeatures, 16);
-    case REDUCE_square_sum:
-        return 1;
+    case REDUCE_square_sum: return 1;
     }
     return 0;
 }

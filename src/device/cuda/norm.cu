@@ -18,8 +18,8 @@
 
 enum {
     THREADS = 256,
-    BLOCKS = 256,  /* of an item, about: enough for any GPU with four items */
-    FEW_ROWS = 4,  /* of a thread */
+    BLOCKS = 256, /* of an item, about: enough for any GPU with four items */
+    FEW_ROWS = 4, /* of a thread */
     MOST_ROWS = 64
 };
 
@@ -77,11 +77,11 @@ struct sums_work {
     const void *g, *y;
     const float *scale, *shift, *mean; /* scale NULL: 1 and 0 */
     int relu, c, items;
-    int64_t vectors;                   /* of an item */
-    int groups;                        /* vectors of a row */
-    int beside, lanes;                 /* groups and rows that a block's threads stand for at once */
-    int rows;                          /* of a thread, at most */
-    int blocks;                        /* along the rows of an item */
+    int64_t vectors;   /* of an item */
+    int groups;        /* vectors of a row */
+    int beside, lanes; /* groups and rows that a block's threads stand for at once */
+    int rows;          /* of a thread, at most */
+    int blocks;        /* along the rows of an item */
     double *partial, *sums;
 };
 
@@ -159,8 +159,8 @@ static __global__ void __launch_bounds__(THREADS) sum_blocks(const __grid_consta
 }
 
 /* One warp a sum: over blocks, and over the places of its channel in a row of W elements. */
-static __global__ void __launch_bounds__(THREADS) join_blocks(const __grid_constant__ struct sums_work w,
-                                                              int64_t W)
+static __global__ void __launch_bounds__(THREADS)
+    join_blocks(const __grid_constant__ struct sums_work w, int64_t W)
 {
     const int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32, all = (int64_t)w.items * w.c;
     const int lane = (int)threadIdx.x % 32, places = (int)(W / w.c);

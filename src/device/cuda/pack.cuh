@@ -92,7 +92,7 @@ __host__ __device__ inline float pack_step(const struct pack_job &j, int word, i
 struct f32_columns {
     int tiles, groups_each; /* of 8 columns in a group; groups of a tap */
     int scatter;
-    int groups, taps;       /* all groups; taps that are summed over */
+    int groups, taps; /* all groups; taps that are summed over */
 };
 
 __host__ __device__ inline struct f32_columns f32_columns_of(int taps, int to_fine, int columns)
@@ -127,9 +127,10 @@ __host__ __device__ inline float pack_f32(const struct pack_job &j, int word, in
 
 __host__ __device__ inline float pack_bf16(const struct pack_job &j, int word, int e)
 {
-    return j.kind == PACK_THREE ? pack_three(j, word, e)
+    return j.kind == PACK_THREE   ? pack_three(j, word, e)
            : j.kind == PACK_FIRST ? pack_first(j, word, e)
-           : j.kind == PACK_ONE ? pack_one(j, word, e) : pack_step(j, word, e);
+           : j.kind == PACK_ONE   ? pack_one(j, word, e)
+                                  : pack_step(j, word, e);
 }
 
 #endif

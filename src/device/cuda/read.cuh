@@ -17,9 +17,9 @@ enum read_kind { READ_ONE, READ_TWO, READ_GRAD };
 
 struct reader {
     int kind, c;
-    int wide;                         /* bf16, c a multiple of 8, all aligned: whole words of 16 bytes */
-    int quads;                        /* c a multiple of 4, all aligned: QUADS_BF16 or QUADS_F32 */
-    const void *from[2];              /* y; y and y; G and y */
+    int wide;            /* bf16, c a multiple of 8, all aligned: whole words of 16 bytes */
+    int quads;           /* c a multiple of 4, all aligned: QUADS_BF16 or QUADS_F32 */
+    const void *from[2]; /* y; y and y; G and y */
     int f32[2];
     const float *scale[2], *shift[2]; /* (n, c) or NULL; GRAD: y's are the second */
     float floor[2];                   /* 0 with relu, else -infinity */

@@ -26,14 +26,14 @@ struct tally {
     const void *y;                     /* NORM: of the same shape as what is written, bf16 as that */
     const float *scale, *shift, *mean; /* scale NULL: 1 and 0 */
     int relu;
-    double *first, *second;            /* results: (c), or (n, c) each */
-    double2 *parts;                    /* (channel, item, region) */
-    unsigned *counters;                /* zero before and after */
-    int items, regions;                /* regions of an item */
-    double count;                      /* MOMENTS: values of a channel */
-    int then;                          /* 1: what is made of the results */
-    struct k_norm_tables tables;       /* MOMENTS */
-    struct k_norm_grads grads;         /* NORM */
+    double *first, *second;      /* results: (c), or (n, c) each */
+    double2 *parts;              /* (channel, item, region) */
+    unsigned *counters;          /* zero before and after */
+    int items, regions;          /* regions of an item */
+    double count;                /* MOMENTS: values of a channel */
+    int then;                    /* 1: what is made of the results */
+    struct k_norm_tables tables; /* MOMENTS */
+    struct k_norm_grads grads;   /* NORM */
 };
 
 /* What a lane knows of its channels. It waits in shared memory: registers are for products. */
@@ -42,8 +42,7 @@ template <int W> struct lane_tally {
     float center[W], a[W], b[W];
 };
 
-template <int W, int THREADS> __device__ __forceinline__ struct lane_tally<W> *tally_start(void)
-{
+template <int W, int THREADS> __device__ __forceinline__ struct lane_tally<W> *tally_start(void) {
     __shared__ struct lane_tally<W> all[THREADS];
     struct lane_tally<W> *own = all + threadIdx.x;
     own->n = 0;
@@ -199,8 +198,8 @@ __device__ __forceinline__ void tally_join(const struct tally &t, const struct t
     for (int base = 0; base < channels * each; base += threads / lanes) {
         int i = base + threadIdx.x / lanes, item = i % each, channel = k.first + i / each;
         int inside = i < channels * each;
-        double2 s = add_parts(t.parts + ((int64_t)channel * t.items + item) * t.regions, inside ? count : 0,
-                              lanes);
+        double2 s =
+            add_parts(t.parts + ((int64_t)channel * t.items + item) * t.regions, inside ? count : 0, lanes);
         if (!inside || threadIdx.x % lanes != 0)
             continue;
         double m2 = s.y - s.x * s.x / t.count;

@@ -5,7 +5,8 @@
 #include "device/cuda/conv_int.cuh"
 
 enum {
-    US = 2, VS = 4, /* places of a pattern in z and y; its own voxels lie that far apart */
+    US = 2,
+    VS = 4,                   /* places of a pattern in z and y; its own voxels lie that far apart */
     THREE_ROWS = 2 * US * VS, /* of a lane: two of the pattern at all places */
     THREE_WARPS = 4,
     THREE_THREADS = 32 * THREE_WARPS,
@@ -15,7 +16,7 @@ enum {
 struct three_job {
     struct three_plan p;
     struct volume v;
-    struct reader from;  /* of one channel; else */
+    struct reader from; /* of one channel; else */
     struct laid laid;
     struct laid_operand operand;
     struct target to;
@@ -66,7 +67,8 @@ __device__ __forceinline__ int pattern_word(const struct three_plan &p, const st
 /* ---- copying ------------------------------------------------------------------------------------------- */
 
 /* Lines of a box, in words: from the tile's first in a laid block of 8 channels, and in half of the box. */
-struct __align__(8) line {
+struct __align__(8) line
+{
     int from, to;
 };
 

@@ -22,8 +22,8 @@ enum {
     SCORE_VECTORS = LANES == 16 ? 4 : 2, /* of a row of scores held in registers, for 4 rows */
     T = CONTRAST_TILE,
     K = CONTRAST_DIMS,
-    ROW = K / LANES,      /* vectors of a row */
-    PULL_ROWS = 8 / ROW   /* rows whose sums fill 8 registers */
+    ROW = K / LANES,    /* vectors of a row */
+    PULL_ROWS = 8 / ROW /* rows whose sums fill 8 registers */
 };
 
 #define UNROLL _Pragma("GCC unroll 16")
@@ -75,9 +75,9 @@ INLINE void score_block(float *score, const float *rows, const float *panel)
         UNROLL
         for (int r = 0; r < 4; r++)
             UNROLL
-            for (int v = 0; v < SCORE_VECTORS; v++)
-                sum[r][v] = vec_madd(vec_all(rows[r * K + k]),
-                                     *(const vec *)(panel + k * T + v * LANES), sum[r][v]);
+        for (int v = 0; v < SCORE_VECTORS; v++)
+            sum[r][v] =
+                vec_madd(vec_all(rows[r * K + k]), *(const vec *)(panel + k * T + v * LANES), sum[r][v]);
     }
     for (int r = 0; r < 4; r++)
         for (int v = 0; v < SCORE_VECTORS; v++)
@@ -96,8 +96,7 @@ static void score_tile(float *score, const struct contrast_work *w, int i0, int 
 
 /* Calls f for every tile of the range, each pair of rows once. */
 typedef void tile_function(const struct contrast_work *w, float *score, int i0, int j0);
-INLINE void each_tile(const struct contrast_work *w, int i0, int i1, int j0, int j1,
-                      tile_function *f)
+INLINE void each_tile(const struct contrast_work *w, int i0, int i1, int j0, int j1, tile_function *f)
 {
     _Alignas(64) float score[T * T];
     for (int i = i0; i < i1; i += T)
@@ -178,8 +177,7 @@ INLINE void weigh(const struct contrast_work *w, float *score, int i0, int j0, i
             if (one_shift)
                 *s = e * (share_i + share_j);
             else
-                *s = vec_madd(e, share_i,
-                              share_j * exp2_vec(*s - *(const vec *)(w->shift + j0 + v * LANES)));
+                *s = vec_madd(e, share_i, share_j * exp2_vec(*s - *(const vec *)(w->shift + j0 + v * LANES)));
         }
     }
 }
@@ -193,9 +191,9 @@ INLINE void add_products(float *out, const float *weight, int step_a, int step_b
             UNROLL
             for (int r = 0; r < PULL_ROWS; r++)
                 UNROLL
-                for (int v = 0; v < ROW; v++)
-                    sum[r][v] = vec_madd(vec_all(weight[(a + r) * step_a + b * step_b]),
-                                         *(const vec *)(rows + b * K + v * LANES), sum[r][v]);
+            for (int v = 0; v < ROW; v++)
+                sum[r][v] = vec_madd(vec_all(weight[(a + r) * step_a + b * step_b]),
+                                     *(const vec *)(rows + b * K + v * LANES), sum[r][v]);
         }
         for (int r = 0; r < PULL_ROWS; r++)
             for (int v = 0; v < ROW; v++)

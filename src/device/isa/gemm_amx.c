@@ -28,9 +28,9 @@ enum {
      * cache). So they do where rows of A are long and come from the second cache anyway. */
     CHUNK_LEAST = 18,
     CHUNK_MOST = 72,
-    LONG_ROW = 256,         /* elements */
-    NEAR_BYTES = 24 << 10,  /* of nine lines that the first cache (48 KiB) keeps beside B */
-    PANEL_BYTES = 1 << 20   /* of rows done at a time: they stay in the second cache (2 MiB) for all
+    LONG_ROW = 256,        /* elements */
+    NEAR_BYTES = 24 << 10, /* of nine lines that the first cache (48 KiB) keeps beside B */
+    PANEL_BYTES = 1 << 20  /* of rows done at a time: they stay in the second cache (2 MiB) for all
                                columns */
 };
 
@@ -51,8 +51,8 @@ struct row_tile {
 
 /* One pass over a chunk of B: `count` steps of 32 k. */
 struct chunk {
-    int64_t a_bytes;          /* from row to row */
-    int64_t b_step;           /* elements */
+    int64_t a_bytes; /* from row to row */
+    int64_t b_step;  /* elements */
     int count;
     int add;                  /* go on with what is in C */
     const uint16_t *b;        /* one or two tiles a step */
@@ -107,33 +107,37 @@ static inline __attribute__((always_inline)) void rows_by_pair(const struct row_
 static inline __attribute__((always_inline)) void rows_by_one(const struct row_tile *r, int n_rows,
                                                               const struct chunk *k)
 {
-#define EACH_ROW(DO)                                                                              \
-    DO(0, 4);                                                                                     \
-    if (n_rows > 1)                                                                               \
-        DO(1, 5);                                                                                 \
-    if (n_rows > 2)                                                                               \
-        DO(2, 4);                                                                                 \
-    if (n_rows > 3)                                                                               \
-        DO(3, 5)
+#define EACH_ROW(DO)                                                                                         \
+    DO(0, 4);                                                                                                \
+    if (n_rows > 1)                                                                                          \
+        DO(1, 5);                                                                                            \
+    if (n_rows > 2)                                                                                          \
+        DO(2, 4);                                                                                            \
+    if (n_rows > 3)                                                                                          \
+    DO(3, 5)
 #define START(i, reg) _tile_loadd(i, r[i].c, r[i].c_bytes)
 #define CLEAR(i, reg) _tile_zero(i)
 #define STORE(i, reg) _tile_stored(i, r[i].c, r[i].c_bytes)
-#define STEP(i, reg)                                                                              \
-    do {                                                                                          \
-        _tile_loadd(reg, r[i].a + k->at[step], k->a_bytes);                                       \
-        _tile_dpbf16ps(i, reg, 7);                                                                \
+#define STEP(i, reg)                                                                                         \
+    do {                                                                                                     \
+        _tile_loadd(reg, r[i].a + k->at[step], k->a_bytes);                                                  \
+        _tile_dpbf16ps(i, reg, 7);                                                                           \
     } while (0)
 
     if (k->add) {
-        EACH_ROW(START);
+        EACH_ROW (START)
+            ;
     } else {
-        EACH_ROW(CLEAR);
+        EACH_ROW (CLEAR)
+            ;
     }
     for (int step = 0; step < k->count; step++) {
         _tile_loadd(7, k->b + step * k->b_step, LINE);
-        EACH_ROW(STEP);
+        EACH_ROW (STEP)
+            ;
     }
-    EACH_ROW(STORE);
+    EACH_ROW (STORE)
+        ;
 #undef START
 #undef CLEAR
 #undef STORE
@@ -207,9 +211,9 @@ static struct row_tile row_tile_at(const struct product *p, int64_t t, int j, st
     int64_t m = tile_row(p, t);
 
     if (m + TILE_ROWS <= p->m || p->m < TILE_ROWS)
-        return (struct row_tile){ p->a + m * p->lda, p->c + m * p->ldc + j, p->ldc * 4 };
+        return (struct row_tile){p->a + m * p->lda, p->c + m * p->ldc + j, p->ldc * 4};
     m = p->m - TILE_ROWS;
-    return (struct row_tile){ p->a + m * p->lda, spare->c, 2 * TILE_COLS * 4 };
+    return (struct row_tile){p->a + m * p->lda, spare->c, 2 * TILE_COLS * 4};
 }
 
 static void spare_to_c(const struct product *p, const struct spare *spare, int j, int cols)
@@ -217,8 +221,8 @@ static void spare_to_c(const struct product *p, const struct spare *spare, int j
     int64_t rest = p->m > TILE_ROWS && !p->line_tiles ? p->m % TILE_ROWS : 0;
 
     for (int64_t i = 0; i < rest; i++)
-        memcpy(p->c + (p->m - rest + i) * p->ldc + j,
-               spare->c + (TILE_ROWS - rest + i) * 2 * TILE_COLS, (size_t)cols * 4);
+        memcpy(p->c + (p->m - rest + i) * p->ldc + j, spare->c + (TILE_ROWS - rest + i) * 2 * TILE_COLS,
+               (size_t)cols * 4);
 }
 
 /* Steps [first, first + count). An odd row's line begins half a line before it. */
@@ -259,7 +263,7 @@ static void forward_columns(const struct product *p, const uint16_t *b, int j, i
     int pair = cols > TILE_COLS;
     int all = p->s->n_segments * steps_of(p->s), limit = chunk_limit(p->s->n, pair ? 2 : 1, p->lda);
     int chunks = (all + limit - 1) / limit, length = (all + chunks - 1) / chunks;
-    struct chunk k = { .a_bytes = p->lda * 2, .b_step = (pair ? 2 : 1) * TILE_SIZE };
+    struct chunk k = {.a_bytes = p->lda * 2, .b_step = (pair ? 2 : 1) * TILE_SIZE};
     struct spare spare;
 
     for (int first = 0; first < all; first += length) {
@@ -334,7 +338,7 @@ static void forward(float *c, int64_t ldc, const void *a, int64_t lda, const int
     int64_t panels = m_count * lda * 2 / PANEL_BYTES + 1;
     int64_t each = up_to((m_count + panels - 1) / panels, 4 * TILE_ROWS);
     int halves = takes_halves(s, lda, offset);
-    struct product p = { .s = s, .offset = offset, .packed = packed, .lda = lda, .ldc = ldc };
+    struct product p = {.s = s, .offset = offset, .packed = packed, .lda = lda, .ldc = ldc};
 
     plan_tiles(&p, m_count, halves ? 2 * TILE_ROWS : TILE_ROWS);
     if (p.line_tiles)

@@ -55,12 +55,10 @@ static inline void tiles_configure(int n_sums, int rows, int even_cols, int odd_
 }
 
 /* gemm_amx_weights.c: struct gemm_ops' weights and weights_scratch. */
-size_t ISA(gemm_amx_weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count,
-                                     int64_t reach);
+size_t ISA(gemm_amx_weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach);
 void ISA(gemm_amx_weights)(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
-                           const int64_t *offset, const void *y, int64_t ldy,
-                           const struct gemm_shape *s, int64_t m_count, int64_t reach,
-                           void *scratch);
+                           const int64_t *offset, const void *y, int64_t ldy, const struct gemm_shape *s,
+                           int64_t m_count, int64_t reach, void *scratch);
 #endif
 
 #endif

@@ -36,8 +36,7 @@ static inline __m512i put_quarter(__m512i v, __mmask16 quarter, const uint16_t *
 
 /* 32 positions x 8 channels from `from` (rows of lda) to 8 rows of `to`. Not inlined: in a loop the
  * compiler would keep 32 addresses alive. */
-static __attribute__((noinline)) void transpose_32x8(uint16_t *to, const uint16_t *from,
-                                                     int64_t lda)
+static __attribute__((noinline)) void transpose_32x8(uint16_t *to, const uint16_t *from, int64_t lda)
 {
     __m512i r[8], p[8], q[8];
 
@@ -84,7 +83,7 @@ static void strip_fill_tile(const struct strip *w, const struct strip_source *fr
             transpose_32x8(to, from->a + base + ch, lda);
             continue;
         }
-        uint16_t rows[TILE_K * 8] = { 0 };
+        uint16_t rows[TILE_K * 8] = {0};
         for (int64_t i = 0; i < TILE_K * 8; i++) {
             int64_t at = base + i / 8 * lda + ch + i % 8;
             if (ch + i % 8 < from->n && at < from->reach)
@@ -94,8 +93,8 @@ static void strip_fill_tile(const struct strip *w, const struct strip_source *fr
     }
 }
 
-void strip_fill(struct strip *w, struct strip_source *from, const int64_t *offset,
-                const struct gemm_shape *s, int64_t end, int once)
+void strip_fill(struct strip *w, struct strip_source *from, const int64_t *offset, const struct gemm_shape *s,
+                int64_t end, int once)
 {
     for (int i = 1; i < s->n_segments; i++)
         once = once && offset[i] >= offset[i - 1];
@@ -123,15 +122,14 @@ static __m512i join_rows(__m512i first, __m512i second)
 }
 
 /* One column tile: pairs of rows 0, 1; 2, 3 ..., in the odd copy of -1, 0; 1, 2 ... */
-static void pairs_fill_rows(uint16_t *even, uint16_t *odd, const uint16_t *y, int64_t ldy,
-                            int64_t rows, __mmask16 mask)
+static void pairs_fill_rows(uint16_t *even, uint16_t *odd, const uint16_t *y, int64_t ldy, int64_t rows,
+                            __mmask16 mask)
 {
     __m512i last = _mm512_setzero_si512();
 
     for (int64_t i = 0; i < (rows + 1) / 2; i++) {
         __m512i first = load_row(y + 2 * i * ldy, mask);
-        __m512i second = 2 * i + 1 < rows ? load_row(y + (2 * i + 1) * ldy, mask)
-                                          : _mm512_setzero_si512();
+        __m512i second = 2 * i + 1 < rows ? load_row(y + (2 * i + 1) * ldy, mask) : _mm512_setzero_si512();
         _mm512_storeu_si512(even + i * TILE_K, join_rows(first, second));
         if (odd)
             _mm512_storeu_si512(odd + i * TILE_K, join_rows(last, first));
@@ -142,8 +140,8 @@ static void pairs_fill_rows(uint16_t *even, uint16_t *odd, const uint16_t *y, in
 }
 
 /* Pair i of the even copy is rows 2i, 2i+1 counted from -PAIR_PAD, in the odd one 2i+1, 2i+2. */
-void pairs_fill(const struct strip *w, const struct strip_source *from, int64_t first, int64_t rows,
-                int n, int odd)
+void pairs_fill(const struct strip *w, const struct strip_source *from, int64_t first, int64_t rows, int n,
+                int odd)
 {
     enum { BEFORE = PAIR_PAD / 2 };
     int64_t after = w->n_pairs - BEFORE - (rows + 1) / 2;

@@ -15,9 +15,9 @@
 #ifdef ISA_LEVEL_amx
 
 enum {
-    STRIP = 32,     /* channels transposed at a time: two tiles */
-    PAIR_SPAN = 2,  /* most positions between taps that share a tile of A: neighbours in x */
-    PAIR_PAD = 34   /* rows of zeros before and after Y: the span + 31 to fill a tile, made even */
+    STRIP = 32,    /* channels transposed at a time: two tiles */
+    PAIR_SPAN = 2, /* most positions between taps that share a tile of A: neighbours in x */
+    PAIR_PAD = 34  /* rows of zeros before and after Y: the span + 31 to fill a tile, made even */
 };
 
 /* The scratch memory. */
@@ -47,8 +47,8 @@ void ISA(strip_fill)(struct strip *w, struct strip_source *from, const int64_t *
                      const struct gemm_shape *s, int64_t end, int once);
 
 /* Rows [first, first + rows) of Y; the odd copy if it is wanted. */
-void ISA(pairs_fill)(const struct strip *w, const struct strip_source *from, int64_t first,
-                     int64_t rows, int n, int odd);
+void ISA(pairs_fill)(const struct strip *w, const struct strip_source *from, int64_t first, int64_t rows,
+                     int n, int odd);
 
 #define strip_bytes ISA(strip_bytes)
 #define strip_lay_out ISA(strip_lay_out)

@@ -83,11 +83,11 @@ static inline __attribute__((always_inline)) void ahead_step(struct ahead *p, in
 #define SUM_CLEAR(i, of, t) _tile_zero(i)
 #define SUM_START(i, of, t) _tile_loadd(i, (of)->d[t], d_bytes)
 #define SUM_STORE(i, of, t) _tile_stored(i, (of)->d[t], d_bytes)
-#define SUM_FAR(i, of, t)                                                                         \
-    do {                                                                                          \
-        _tile_stored(i, tile, LINE);                                                              \
-        MEMORY_SETTLED();                                                                         \
-        stream_tile((of)->d[t], d_bytes, tile);                                                   \
+#define SUM_FAR(i, of, t)                                                                                    \
+    do {                                                                                                     \
+        _tile_stored(i, tile, LINE);                                                                         \
+        MEMORY_SETTLED();                                                                                    \
+        stream_tile((of)->d[t], d_bytes, tile);                                                              \
     } while (0)
 #define SUM_A(of) _tile_loadd(6, (of)->a + step * a_step, LINE)
 #define SUM_B(of, t) _tile_loadd(7, (of)->b[t] + step * TILE_SIZE, LINE)
@@ -99,36 +99,38 @@ static inline void stream_tile(float *to, int64_t to_bytes, const float *tile)
 }
 
 /* Sums 0, 1, 2 are the first unit's, 3, 4, 5 the second's. */
-#define EACH_SUM(DO)                                                                              \
-    do {                                                                                          \
-        DO(0, u, 0);                                                                              \
-        if (count > 1)                                                                            \
-            DO(1, u, 1);                                                                          \
-        if (count > 2)                                                                            \
-            DO(2, u, 2);                                                                          \
-        if (units > 1) {                                                                          \
-            DO(3, v, 0);                                                                          \
-            if (count > 1)                                                                        \
-                DO(4, v, 1);                                                                      \
-            if (count > 2)                                                                        \
-                DO(5, v, 2);                                                                      \
-        }                                                                                         \
+#define EACH_SUM(DO)                                                                                         \
+    do {                                                                                                     \
+        DO(0, u, 0);                                                                                         \
+        if (count > 1)                                                                                       \
+            DO(1, u, 1);                                                                                     \
+        if (count > 2)                                                                                       \
+            DO(2, u, 2);                                                                                     \
+        if (units > 1) {                                                                                     \
+            DO(3, v, 0);                                                                                     \
+            if (count > 1)                                                                                   \
+                DO(4, v, 1);                                                                                 \
+            if (count > 2)                                                                                   \
+                DO(5, v, 2);                                                                                 \
+        }                                                                                                    \
     } while (0)
 
 /* One unit or two of `count` streams. If the second has the same streams of Y they are taken
  * backwards: the last one is still loaded. */
-static inline __attribute__((always_inline)) void sum_units(const struct job *job, int count,
-                                                            int units, int shared, int add,
-                                                            int64_t a_step, struct ahead *ahead)
+static inline __attribute__((always_inline)) void sum_units(const struct job *job, int count, int units,
+                                                            int shared, int add, int64_t a_step,
+                                                            struct ahead *ahead)
 {
     const struct unit *u = &job->unit[0], *v = &job->unit[1];
     int64_t d_bytes = ahead->d_bytes;
     _Alignas(LINE) float tile[TILE_ROWS * TILE_COLS];
 
     if (add)
-        EACH_SUM(SUM_START);
+        EACH_SUM (SUM_START)
+            ;
     else
-        EACH_SUM(SUM_CLEAR);
+        EACH_SUM (SUM_CLEAR)
+            ;
     for (int64_t step = 0; step < u->steps; step++) {
         ahead_step(ahead, count, units);
         SUM_A(u);
@@ -160,9 +162,11 @@ static inline __attribute__((always_inline)) void sum_units(const struct job *jo
         _tile_dpbf16ps(3, 6, 7);
     }
     if (ahead->far)
-        EACH_SUM(SUM_FAR);
+        EACH_SUM (SUM_FAR)
+            ;
     else
-        EACH_SUM(SUM_STORE);
+        EACH_SUM (SUM_STORE)
+            ;
 }
 
 static void job_sum(const struct job *job, int add, int64_t a_step, struct ahead *ahead)
@@ -194,8 +198,9 @@ static void job_close(struct weights_job *w)
     const struct unit *u = job->unit;
 
     if (job->units) {
-        struct ahead ahead = { next, 0, 0, 1 + (TILE_ROWS - 1) / u->steps, w->ldd * 4,
-                               w->far && u->rows == TILE_ROWS && u->cols == TILE_COLS };
+        struct ahead ahead = {next,       0,
+                              0,          1 + (TILE_ROWS - 1) / u->steps,
+                              w->ldd * 4, w->far && u->rows == TILE_ROWS && u->cols == TILE_COLS};
         if (!ahead.far && next->units == job->units && next->unit->count == u->count)
             ahead.end = next->unit->rows * ahead.d_bytes;
         if (w->set != u->rows * 32 + u->cols)
@@ -213,8 +218,8 @@ static struct unit *job_unit(struct weights_job *w, int count, int64_t steps, in
     struct job *job = &w->job[w->open];
     struct unit *u = job->unit;
 
-    if (job->units == 2 || (job->units && (u->count != count || u->steps != steps ||
-                                           u->rows != rows || u->cols != cols))) {
+    if (job->units == 2 ||
+        (job->units && (u->count != count || u->steps != steps || u->rows != rows || u->cols != cols))) {
         job_close(w);
         job = &w->job[w->open];
     }
@@ -263,8 +268,8 @@ static void group_unit(struct weights_job *w, const struct group *g, const struc
     int64_t start = (g->tap->shift + w->first_row) / TILE_K * TILE_K;
     int64_t end = g->tap[g->count - 1].shift + w->first_row + w->rows;
     int left = g->tap->height - row, column = c->first + first / g->count, number = first % g->count;
-    struct unit *u = job_unit(w, count, (end - start + TILE_K - 1) / TILE_K,
-                              left < TILE_ROWS ? left : TILE_ROWS, c->cols);
+    struct unit *u =
+        job_unit(w, count, (end - start + TILE_K - 1) / TILE_K, left < TILE_ROWS ? left : TILE_ROWS, c->cols);
 
     u->a = strip->at + start * strip->channels + (g->tap->row + row) * TILE_K;
     for (int i = 0; i < count; i++) {
@@ -292,15 +297,14 @@ static int group_takes(const struct group *g, const struct tap *tap)
 {
     const struct tap *first = g->tap, *last = g->tap + g->count - 1;
 
-    return g->count == 0 ||
-           (g->count < GROUP && tap->row == first->row && tap->height == first->height &&
-            tap->shift >= last->shift && tap->shift <= first->shift + PAIR_SPAN);
+    return g->count == 0 || (g->count < GROUP && tap->row == first->row && tap->height == first->height &&
+                             tap->shift >= last->shift && tap->shift <= first->shift + PAIR_SPAN);
 }
 
 /* What the channels [first, first + n) of the strip contribute to some columns. */
 static void span_sum(struct weights_job *w, int64_t first, int64_t n, const struct span *c)
 {
-    struct group g = { 0 };
+    struct group g = {0};
 
     for (int seg = 0; seg < w->s->n_segments; seg++) {
         int64_t begin = w->offset[seg], end = begin + w->s->k;
@@ -310,8 +314,7 @@ static void span_sum(struct weights_job *w, int64_t first, int64_t n, const stru
             hi = hi < end ? hi : end;
             if (lo >= hi)
                 continue;
-            struct tap tap = { shift, (int)(lo - at), (int)(hi - lo),
-                               (int64_t)seg * w->s->k + lo - begin };
+            struct tap tap = {shift, (int)(lo - at), (int)(hi - lo), (int64_t)seg * w->s->k + lo - begin};
             if (!group_takes(&g, &tap))
                 group_run(w, &g, c);
             g.tap[g.count++] = tap;
@@ -324,7 +327,7 @@ static void span_sum(struct weights_job *w, int64_t first, int64_t n, const stru
 static void strip_sum(struct weights_job *w, int64_t first, int64_t n)
 {
     int whole = w->s->n / TILE_COLS;
-    struct span c = { .cols = TILE_COLS };
+    struct span c = {.cols = TILE_COLS};
 
     for (; c.first < whole; c.first += c.count) {
         int left = whole - c.first;
@@ -340,8 +343,7 @@ static void strip_sum(struct weights_job *w, int64_t first, int64_t n)
 
 /* ---- the product ---------------------------------------------------------------------------- */
 
-size_t ISA(gemm_amx_weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count,
-                                     int64_t reach)
+size_t ISA(gemm_amx_weights_scratch)(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach)
 {
     return strip_bytes(s, lda, m_count < CHUNK_ROWS ? m_count : CHUNK_ROWS, reach);
 }
@@ -374,13 +376,11 @@ static void strip_run(struct weights_job *w, struct strip_source *from, int64_t 
 }
 
 void ISA(gemm_amx_weights)(float *d, int64_t ldd, enum gemm_put put, const void *a, int64_t lda,
-                           const int64_t *offset, const void *y, int64_t ldy,
-                           const struct gemm_shape *s, int64_t m_count, int64_t reach,
-                           void *scratch)
+                           const int64_t *offset, const void *y, int64_t ldy, const struct gemm_shape *s,
+                           int64_t m_count, int64_t reach, void *scratch)
 {
-    struct weights_job w = { .d = d, .ldd = ldd, .add = put == GEMM_ADD, .offset = offset, .s = s,
-                             .lda = lda };
-    struct strip_source from = { .a = a, .lda = lda, .reach = reach, .y = y, .ldy = ldy };
+    struct weights_job w = {.d = d, .ldd = ldd, .add = put == GEMM_ADD, .offset = offset, .s = s, .lda = lda};
+    struct strip_source from = {.a = a, .lda = lda, .reach = reach, .y = y, .ldy = ldy};
     int64_t channels = 0, each;
 
     if (m_count <= 0) { /* nothing to sum */

@@ -56,8 +56,8 @@ static inline int has_halves(const struct gemm_shape *s)
 
 /* gemm_bf16_pack.c: struct gemm_ops' pack_bytes, pack and pack_turned. */
 size_t ISA(gemm_bf16_pack_bytes)(const struct gemm_shape *s);
-void ISA(gemm_bf16_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
-                         const struct gemm_shape *s, const struct gemm_part *part);
+void ISA(gemm_bf16_pack)(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s,
+                         const struct gemm_part *part);
 void ISA(gemm_bf16_pack_turned)(void *packed, const struct gemm_turned *t, const struct gemm_shape *s,
                                 const struct gemm_part *part);
 #endif

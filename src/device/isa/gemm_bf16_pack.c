@@ -20,8 +20,8 @@
 
 /* Where a tile of B begins. */
 struct tile_place {
-    int64_t row;  /* of B: that of the tile's first k, even if it is not in the tile's segment */
-    int lo, hi;   /* the k of the tile that exist: [lo, hi) of 32 */
+    int64_t row; /* of B: that of the tile's first k, even if it is not in the tile's segment */
+    int lo, hi;  /* the k of the tile that exist: [lo, hi) of 32 */
     int col;
 };
 
@@ -30,12 +30,11 @@ typedef void make_tile(uint16_t *to, int row, const void *from, const struct til
                        __mmask16 columns);
 
 /* The tile of a step, `moved` k later; rows of B from `rows` on are zero. */
-static struct tile_place place_tile(const struct gemm_shape *s, int64_t rows, int step, int col,
-                                    int moved)
+static struct tile_place place_tile(const struct gemm_shape *s, int64_t rows, int step, int col, int moved)
 {
     int steps = steps_of(s), k = step % steps * TILE_K - moved, end = s->k - k;
-    struct tile_place at = { (int64_t)(step / steps) * s->k + k, k < 0 ? -k : 0,
-                             end < TILE_K ? end : TILE_K, col };
+    struct tile_place at = {(int64_t)(step / steps) * s->k + k, k < 0 ? -k : 0, end < TILE_K ? end : TILE_K,
+                            col};
 
     if (rows - at.row < at.hi)
         at.hi = (int)(rows - at.row);
@@ -55,8 +54,8 @@ static void pack_tiles(uint16_t *packed, const struct gemm_shape *s, int64_t row
         for (int half = 0; half <= halves; half++) {
             int tiles = s->n - j > TILE_COLS ? cols / TILE_COLS : 1;
             int row = BY_TILES ? TILE_K : tiles * TILE_K, tile = BY_TILES ? TILE_SIZE : TILE_K;
-            uint16_t *to = packed + (j / TILE_COLS * (1 + halves) + half) * all * TILE_SIZE +
-                           first * tiles * TILE_SIZE;
+            uint16_t *to =
+                packed + (j / TILE_COLS * (1 + halves) + half) * all * TILE_SIZE + first * tiles * TILE_SIZE;
             for (int step = first; step < end; step++, to += tiles * TILE_SIZE)
                 for (int t = 0; t < tiles; t++) {
                     struct tile_place at = place_tile(s, rows, step, j + t * TILE_COLS, half * TILE_K / 2);
@@ -108,10 +107,10 @@ static void plain_tile(uint16_t *to, int row, const void *from, const struct til
     }
 }
 
-void ISA(gemm_bf16_pack)(void *packed, const float *b, int64_t ldb, int64_t rows,
-                         const struct gemm_shape *s, const struct gemm_part *part)
+void ISA(gemm_bf16_pack)(void *packed, const float *b, int64_t ldb, int64_t rows, const struct gemm_shape *s,
+                         const struct gemm_part *part)
 {
-    struct plain p = { b, ldb };
+    struct plain p = {b, ldb};
 
     pack_tiles(packed, s, rows, part, plain_tile, &p);
 }
@@ -132,15 +131,15 @@ static void turned_gather(float *half, const struct gemm_turned *t, int64_t row,
 
 /* Half a tile: 16 k. */
 struct half {
-    __mmask16 mask;    /* those that exist */
-    int64_t row;       /* of B */
-    const float *run;  /* they lie side by side from here on in the first column; NULL: they do not */
+    __mmask16 mask;   /* those that exist */
+    int64_t row;      /* of B */
+    const float *run; /* they lie side by side from here on in the first column; NULL: they do not */
 };
 
 static struct half half_start(const struct gemm_turned *t, const struct tile_place *at, int h)
 {
     int lo = at->lo - h * TILE_ROWS, hi = at->hi - h * TILE_ROWS;
-    struct half half = { .row = at->row + h * TILE_ROWS };
+    struct half half = {.row = at->row + h * TILE_ROWS};
 
     lo = lo < 0 ? 0 : lo;
     hi = hi > TILE_ROWS ? TILE_ROWS : hi;

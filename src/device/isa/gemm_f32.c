@@ -128,8 +128,7 @@ static void forward(float *c, int64_t ldc, const void *a, int64_t lda, const int
     forward_walk(c, ldc, a, lda, offset, packed, s->k, s, m_count);
 }
 
-static size_t weights_scratch(const struct gemm_shape *s, int64_t lda, int64_t m_count,
-                              int64_t reach)
+static size_t weights_scratch(const struct gemm_shape *s, int64_t lda, int64_t m_count, int64_t reach)
 {
     (void)lda, (void)reach;
     return (size_t)panel_floats(s, m_count) * sizeof(float);

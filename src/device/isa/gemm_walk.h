@@ -35,7 +35,7 @@ enum { GROUPS = LANES == 16 ? 7 : 3 };
 typedef float word __attribute__((aligned(2), may_alias)); /* or two bf16: it is only moved */
 
 #ifdef WALK_PAIRS
-enum { PER_WORD = 2 };                      /* elements of A or Y in a word */
+enum { PER_WORD = 2 }; /* elements of A or Y in a word */
 #else
 enum { PER_WORD = 1 };
 #endif
@@ -58,10 +58,10 @@ enum { BLOCK = 4 * GROUPS };
 
 /* Where the voxels are that count: in lines. */
 struct lines {
-    int64_t line, pitch;   /* voxels of a line; from line to line */
-    int of_plane, plane;   /* lines of a plane; from plane to plane */
-    int64_t n;             /* lines in all */
-    int64_t begin;         /* the line at hand: its first voxel, and which of its plane it is */
+    int64_t line, pitch; /* voxels of a line; from line to line */
+    int of_plane, plane; /* lines of a plane; from plane to plane */
+    int64_t n;           /* lines in all */
+    int64_t begin;       /* the line at hand: its first voxel, and which of its plane it is */
     int number;
 };
 
@@ -159,18 +159,16 @@ INLINE void weights_block(const struct walk *t, int R, int V)
 }
 
 /* Blocks of G = 1, 2 ... GROUPS groups by [V - 1][G]; G = 0 is a single row. */
-#define BLOCK_OF(name, V, G)                                 \
-    static void name##_##V##_##G(const struct walk *t)       \
-    {                                                        \
-        name##_block(t, (G) > 0 ? (G) * 4 / (V) : 1, (V));   \
+#define BLOCK_OF(name, V, G)                                                                                 \
+    static void name##_##V##_##G(const struct walk *t)                                                       \
+    {                                                                                                        \
+        name##_block(t, (G) > 0 ? (G)*4 / (V) : 1, (V));                                                     \
     }
-#define BLOCKS(name, V)                                                                       \
-    BLOCK_OF(name, V, 0) BLOCK_OF(name, V, 1) BLOCK_OF(name, V, 2) BLOCK_OF(name, V, 3)       \
-    MORE_BLOCKS(name, V)
-#define NAMES(name, V)                                                                        \
-    name##_##V##_0, name##_##V##_1, name##_##V##_2, name##_##V##_3 MORE_NAMES(name, V)
+#define BLOCKS(name, V)                                                                                      \
+    BLOCK_OF(name, V, 0) BLOCK_OF(name, V, 1) BLOCK_OF(name, V, 2) BLOCK_OF(name, V, 3) MORE_BLOCKS(name, V)
+#define NAMES(name, V) name##_##V##_0, name##_##V##_1, name##_##V##_2, name##_##V##_3 MORE_NAMES(name, V)
 #if defined(__AVX512F__)
-#define MORE_BLOCKS(name, V)                                                                  \
+#define MORE_BLOCKS(name, V)                                                                                 \
     BLOCK_OF(name, V, 4) BLOCK_OF(name, V, 5) BLOCK_OF(name, V, 6) BLOCK_OF(name, V, 7)
 #define MORE_NAMES(name, V) , name##_##V##_4, name##_##V##_5, name##_##V##_6, name##_##V##_7
 #else
@@ -183,10 +181,10 @@ BLOCKS(forward, 2)
 BLOCKS(weights, 1)
 BLOCKS(weights, 2)
 
-static void (*const forward_blocks[2][GROUPS + 1])(const struct walk *) = {
-    {NAMES(forward, 1)}, {NAMES(forward, 2)}};
-static void (*const weights_blocks[2][GROUPS + 1])(const struct walk *) = {
-    {NAMES(weights, 1)}, {NAMES(weights, 2)}};
+static void (*const forward_blocks[2][GROUPS + 1])(const struct walk *) = {{NAMES(forward, 1)},
+                                                                           {NAMES(forward, 2)}};
+static void (*const weights_blocks[2][GROUPS + 1])(const struct walk *) = {{NAMES(weights, 1)},
+                                                                           {NAMES(weights, 2)}};
 
 /* ---- cutting -------------------------------------------------------------------------------- */
 
@@ -209,8 +207,8 @@ static struct lines find_lines(const struct gemm_shape *s, int64_t m_count, int 
     struct lines l = {.line = m_count, .pitch = m_count, .of_plane = 1, .plane = 1, .n = 1};
     if (g->line == 0 || g->line < least)
         return l;
-    l = (struct lines){.line = g->line, .pitch = s->pitch, .of_plane = g->of_plane, .plane = g->plane,
-                       .number = g->first};
+    l = (struct lines){
+        .line = g->line, .pitch = s->pitch, .of_plane = g->of_plane, .plane = g->plane, .number = g->first};
     if (l.number >= l.of_plane)
         next_line(&l);
     struct lines end = l;
@@ -252,8 +250,8 @@ static void forward_panel(struct walk *t, float *c, int64_t ldc, int V, int vali
         forward_blocks[V - 1][single ? 0 : groups](t);
         for (int64_t r = 0; r < groups * unit && !direct; r++)
             for (int k = 0; k < valid; k += LANES)
-                vec_store(c + (at[r / unit] + r % unit) * ldc + k,
-                          *(const vec *)(tile + r * V * LANES + k), valid - k);
+                vec_store(c + (at[r / unit] + r % unit) * ldc + k, *(const vec *)(tile + r * V * LANES + k),
+                          valid - k);
     }
 }
 
@@ -261,8 +259,12 @@ static void forward_panel(struct walk *t, float *c, int64_t ldc, int V, int vali
 static void forward_walk(float *c, int64_t ldc, const void *a, int64_t lda, const int64_t *offset,
                          const void *packed, int64_t filled, const struct gemm_shape *s, int64_t m_count)
 {
-    struct walk t = {.a = a, .lda = lda * ELEMENT, .offset = offset, .n_segments = s->n_segments,
-                     .steps = (s->k + PER_WORD - 1) / PER_WORD, .filled = filled,
+    struct walk t = {.a = a,
+                     .lda = lda * ELEMENT,
+                     .offset = offset,
+                     .n_segments = s->n_segments,
+                     .steps = (s->k + PER_WORD - 1) / PER_WORD,
+                     .filled = filled,
                      .lines = find_lines(s, m_count, 4)};
     for (int j = 0; j < s->n; j += 2 * LANES) {
         int V = panel_vectors(s->n - j), valid = s->n - j < V * LANES ? s->n - j : V * LANES;

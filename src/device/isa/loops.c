@@ -5,37 +5,30 @@
 #include "device/isa/isa.h"
 #include "device/kernels.h"
 
-#define MAP_CASE_(name)                                                                            \
-    case KERNEL_##name:                                                                            \
-        k_##name##_range(args, i0, i1);                                                            \
-        break;
+#define MAP_CASE_(name)                                                                                      \
+    case KERNEL_##name: k_##name##_range(args, i0, i1); break;
 
 static void loops_map(int kernel, const void *args, int64_t i0, int64_t i1)
 {
     switch ((enum kernel_id)kernel) {
         KERNELS(MAP_CASE_)
-    case N_KERNELS:
-        break;
+    case N_KERNELS: break;
     }
 }
 
-#define REDUCE_CASE_(name)                                                                         \
-    case REDUCE_##name:                                                                            \
-        r_##name##_range(args, i0, i1, rows);                                                      \
-        break;
+#define REDUCE_CASE_(name)                                                                                   \
+    case REDUCE_##name: r_##name##_range(args, i0, i1, rows); break;
 
 /* At most REDUCE_RUN indices, added to rows. */
 static void reduce_run(int reduction, const void *args, int64_t i0, int64_t i1, float *rows)
 {
     switch ((enum reduce_id)reduction) {
         REDUCES(REDUCE_CASE_)
-    case N_REDUCES:
-        break;
+    case N_REDUCES: break;
     }
 }
 
-static void loops_reduce(int reduction, const void *args, int64_t i0, int64_t i1, int n_sums,
-                         double *sums)
+static void loops_reduce(int reduction, const void *args, int64_t i0, int64_t i1, int n_sums, double *sums)
 {
     float rows[LOOP_SUMS * REDUCE_LANES]; /* 256 KiB of stack at most, touched as far as needed */
     CHECK(n_sums >= 0 && n_sums <= LOOP_SUMS);

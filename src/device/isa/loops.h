@@ -26,8 +26,7 @@ struct loop_ops {
     void (*map)(int kernel, const void *args, int64_t i0, int64_t i1);
     /* sums[0 .. n_sums) = the sums over i0 <= i < i1 (overwritten, in double). `reduction` is an
      * enum reduce_id; i0 is a multiple of LOOP_BLOCK and i1 - i0 <= LOOP_BLOCK. */
-    void (*reduce)(int reduction, const void *args, int64_t i0, int64_t i1, int n_sums,
-                   double *sums);
+    void (*reduce)(int reduction, const void *args, int64_t i0, int64_t i1, int n_sums, double *sums);
 };
 
 #endif

@@ -67,8 +67,7 @@ static void column_tables(struct column *t, const struct piece *p, int j)
 }
 
 /* One element of every lane into its two sums. */
-INLINE void add_vec(vec *s1, vec *s2, const struct piece *p, const struct column *t, int64_t at,
-                    int bf16)
+INLINE void add_vec(vec *s1, vec *s2, const struct piece *p, const struct column *t, int64_t at, int bf16)
 {
     __builtin_prefetch(isa_ahead(p->g, at * (bf16 ? 2 : 4)));
     __builtin_prefetch(isa_ahead(p->y, at * (bf16 ? 2 : 4)));
@@ -79,8 +78,8 @@ INLINE void add_vec(vec *s1, vec *s2, const struct piece *p, const struct column
 }
 
 /* `rows` wide rows from element `at`, W apart; at most NORM_RUN. */
-INLINE void add_run(double *sum1, double *sum2, const struct piece *p, const struct column *t,
-                    int64_t at, int64_t rows, int64_t W, int bf16)
+INLINE void add_run(double *sum1, double *sum2, const struct piece *p, const struct column *t, int64_t at,
+                    int64_t rows, int64_t W, int bf16)
 {
     vec s1[CHAINS] = {{0}}, s2[CHAINS] = {{0}};
     int64_t r = 0;
@@ -97,8 +96,8 @@ INLINE void add_run(double *sum1, double *sum2, const struct piece *p, const str
 }
 
 /* Columns [first, end), at most BESIDE. */
-INLINE void add_columns(double *sums, const struct piece *p, int first, int end, int64_t rows,
-                        int64_t W, int bf16)
+INLINE void add_columns(double *sums, const struct piece *p, int first, int end, int64_t rows, int64_t W,
+                        int bf16)
 {
     double sum1[BESIDE][LANES] = {{0}}, sum2[BESIDE][LANES] = {{0}};
     struct column t[BESIDE];
@@ -116,8 +115,7 @@ INLINE void add_columns(double *sums, const struct piece *p, int first, int end,
     }
 }
 
-INLINE void add_rest(double *sums, const struct piece *p, int64_t from, int64_t to, int g_bf16,
-                     int y_bf16)
+INLINE void add_rest(double *sums, const struct piece *p, int64_t from, int64_t to, int g_bf16, int y_bf16)
 {
     for (int64_t i = from; i < to; i++) {
         int c = (int)(i % p->c);
@@ -138,8 +136,8 @@ static int64_t wide_row(int c)
     return w;
 }
 
-static void norm_rows_sums(double *sums, const void *g, enum value_type g_type,
-                           const struct conv_source *y, const float *mean, int64_t voxels, int c)
+static void norm_rows_sums(double *sums, const void *g, enum value_type g_type, const struct conv_source *y,
+                           const float *mean, int64_t voxels, int c)
 {
     struct piece p = {g, y->y.data, y->scale, y->shift, mean, y->relu, c};
     int64_t W = wide_row(c), count = voxels * c, rows = g_type == y->y.type ? count / W : 0;

@@ -113,8 +113,7 @@ INLINE vec table(const float *t, int j)
 
 /* ---- fill ---------------------------------------------------------------------------------------- */
 
-INLINE vec through(const void *y, int64_t i, enum value_type type, int n, vec scale, vec shift,
-                   vec floor)
+INLINE vec through(const void *y, int64_t i, enum value_type type, int n, vec scale, vec shift, vec floor)
 {
     vec v = load(y, i, type, n) * scale + shift;
     return vec_max(floor, v);
@@ -149,8 +148,7 @@ INLINE void fill_columns(void *to, enum value_type type, int64_t to_stride, cons
 }
 
 INLINE void fill_typed(void *to, enum value_type type, int64_t to_stride, const struct row_source *f,
-                       int count, enum value_type from_type, int64_t from_stride, int64_t rows,
-                       int chunk)
+                       int count, enum value_type from_type, int64_t from_stride, int64_t rows, int chunk)
 {
     int j = 0;
     for (; j + WIDE <= chunk; j += WIDE)
@@ -160,8 +158,8 @@ INLINE void fill_typed(void *to, enum value_type type, int64_t to_stride, const 
                      chunk - j < LANES ? chunk - j : LANES, 1);
 }
 
-static void fill(void *to, enum value_type type, int64_t to_stride, const struct row_source *from,
-                 int count, int64_t from_stride, int64_t rows, int chunk)
+static void fill(void *to, enum value_type type, int64_t to_stride, const struct row_source *from, int count,
+                 int64_t from_stride, int64_t rows, int chunk)
 {
 #define FILL(t, f, c) fill_typed(to, t, to_stride, from, c, f, from_stride, rows, chunk)
     enum value_type f = from[0].type;
@@ -181,8 +179,8 @@ static void fill(void *to, enum value_type type, int64_t to_stride, const struct
 /* ---- grad ---------------------------------------------------------------------------------------- */
 
 INLINE void grad_columns(void *to, enum value_type type, int64_t to_stride, const struct row_grad *f,
-                         enum value_type g_type, enum value_type y_type, int64_t from_stride,
-                         int64_t rows, int j, int n, int vecs)
+                         enum value_type g_type, enum value_type y_type, int64_t from_stride, int64_t rows,
+                         int j, int n, int vecs)
 {
     vec scale[2], shift[2], p[2], q[2], r[2], floor = vec_all(f->y.floor);
     const void *from_y = f->y.y, *from_g = f->g;
@@ -210,8 +208,8 @@ INLINE void grad_columns(void *to, enum value_type type, int64_t to_stride, cons
 }
 
 INLINE void grad_typed(void *to, enum value_type type, int64_t to_stride, const struct row_grad *f,
-                       enum value_type g_type, enum value_type y_type, int64_t from_stride,
-                       int64_t rows, int chunk)
+                       enum value_type g_type, enum value_type y_type, int64_t from_stride, int64_t rows,
+                       int chunk)
 {
     int j = 0;
     for (; j + WIDE <= chunk; j += WIDE)
@@ -387,11 +385,14 @@ INLINE void store_typed(void *to, enum value_type type, int64_t to_stride, const
 static void store_rows(void *to, enum value_type type, int64_t to_stride, const float *from,
                        int64_t from_stride, int64_t rows, int chunk, const struct row_store *how)
 {
-#define STORE(t, p, g)                                                                             \
-    case ((t) == VALUE_BF16) * 9 + (p) * 3 + (g):                                                  \
-        store_typed(to, t, to_stride, from, from_stride, rows, chunk, how, p, g);                  \
+#define STORE(t, p, g)                                                                                       \
+    case ((t) == VALUE_BF16) * 9 + (p)*3 + (g):                                                              \
+        store_typed(to, t, to_stride, from, from_stride, rows, chunk, how, p, g);                            \
         break
-#define STORES(t, p) STORE(t, p, GATHER_NOTHING); STORE(t, p, GATHER_MOMENTS); STORE(t, p, GATHER_NORM)
+#define STORES(t, p)                                                                                         \
+    STORE(t, p, GATHER_NOTHING);                                                                             \
+    STORE(t, p, GATHER_MOMENTS);                                                                             \
+    STORE(t, p, GATHER_NORM)
     int64_t bytes = type == VALUE_BF16 ? 2 : 4;
     int whole_lines = (uintptr_t)to % 64 == 0 && to_stride * bytes % 64 == 0;
     int put = how->accumulate ? PUT_ADDED : how->stream && whole_lines ? PUT_STREAMED : PUT;
@@ -413,8 +414,8 @@ static void settle(void)
 
 /* ---- sums ---------------------------------------------------------------------------------------- */
 
-INLINE void sum_columns(double *sums, const void *from, enum value_type type, int64_t stride,
-                        int64_t rows, int j, int n)
+INLINE void sum_columns(double *sums, const void *from, enum value_type type, int64_t stride, int64_t rows,
+                        int j, int n)
 {
     for (int64_t first = 0; first < rows; first += RUN) {
         int64_t end = first + RUN < rows ? first + RUN : rows;
@@ -480,14 +481,12 @@ INLINE void expand_sized(char *to, size_t to_stride, const char *from, size_t st
                     memcpy(to + (size_t)k * chunk + b, from + offset[k] + b, 64);
 }
 
-static void expand(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset,
-                   int n, size_t chunk, int64_t rows)
+static void expand(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset, int n,
+                   size_t chunk, int64_t rows)
 {
     switch (n) { /* the numbers in use: loops over them are unrolled */
     case 3: expand_sized(to, to_stride, from, step, offset, 3, chunk, rows); break;
-    default:
-        CHECK(n == 9);
-        expand_sized(to, to_stride, from, step, offset, 9, chunk, rows);
+    default: CHECK(n == 9); expand_sized(to, to_stride, from, step, offset, 9, chunk, rows);
     }
 }
 

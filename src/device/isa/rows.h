@@ -35,7 +35,7 @@ struct row_source {
     const void *y;
     enum value_type type;
     const float *scale, *shift;
-    float floor;       /* 0 for relu, else -infinity */
+    float floor; /* 0 for relu, else -infinity */
 };
 
 /* A gradient: p [scale*y + shift > floor] g + q y + r; y.y == NULL: g alone. */
@@ -48,30 +48,30 @@ struct row_grad {
 
 /* Batch norm's backward sums over a gradient g as it is stored (norm.h): M = [scale*y + shift > floor]. */
 struct row_norm {
-    const void *y;                      /* as the tensor lies, and of its type */
+    const void *y; /* as the tensor lies, and of its type */
     const float *scale, *shift, *mean;
     float floor;
-    double *sum, *product;              /* += M g and M g (y - mean) */
+    double *sum, *product; /* += M g and M g (y - mean) */
 };
 
 /* What happens to results on their way into a tensor. */
 struct row_store {
-    const float *bias;      /* NULL: none */
-    int accumulate;         /* 1: added to what is there */
-    int stream;             /* 1: past the caches, if that can be; settle() before others look */
-    const float *shift;     /* moments wanted: any number near the mean; NULL: not wanted */
-    double *sum, *square;   /* += (v - shift) and its square, v as stored */
+    const float *bias;           /* NULL: none */
+    int accumulate;              /* 1: added to what is there */
+    int stream;                  /* 1: past the caches, if that can be; settle() before others look */
+    const float *shift;          /* moments wanted: any number near the mean; NULL: not wanted */
+    double *sum, *square;        /* += (v - shift) and its square, v as stored */
     const struct row_norm *norm; /* NULL: not wanted; not beside moments */
 };
 
 struct row_ops {
     /* to = sum over 1 or 2 sources. Strides in elements. */
-    void (*fill)(void *to, enum value_type type, int64_t to_stride, const struct row_source *from,
-                 int count, int64_t from_stride, int64_t rows, int chunk);
+    void (*fill)(void *to, enum value_type type, int64_t to_stride, const struct row_source *from, int count,
+                 int64_t from_stride, int64_t rows, int chunk);
     void (*grad)(void *to, enum value_type type, int64_t to_stride, const struct row_grad *from,
                  int64_t from_stride, int64_t rows, int chunk);
-    void (*store)(void *to, enum value_type type, int64_t to_stride, const float *from,
-                  int64_t from_stride, int64_t rows, int chunk, const struct row_store *how);
+    void (*store)(void *to, enum value_type type, int64_t to_stride, const float *from, int64_t from_stride,
+                  int64_t rows, int chunk, const struct row_store *how);
     /* What was streamed is in memory from here on. */
     void (*settle)(void);
 
@@ -83,8 +83,8 @@ struct row_ops {
      * `from`, in bytes. What is left of the row is zero (or the first bytes of what follows the last
      * chunk in `from`); with chunks of more than 64 bytes it is nothing to be read. May read and write up
      * to 64 bytes past a chunk: rows are made in order. */
-    void (*expand)(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset,
-                   int n, size_t chunk, int64_t rows);
+    void (*expand)(char *to, size_t to_stride, const char *from, size_t step, const size_t *offset, int n,
+                   size_t chunk, int64_t rows);
 
     /* to[i] = sum over p < parts, in order, of from[p*part + i], i < n; with `add` on top of what is
      * there. */

@@ -100,8 +100,7 @@ INLINE void vec_store(float *to, vec v, int n)
  * multiple of the vector. */
 INLINE void vec_stream(float *to, vec v)
 {
-    VEC_LEVEL(_mm512_stream_ps(to, (__m512)v), _mm256_stream_ps(to, (__m256)v),
-              _mm_stream_ps(to, (__m128)v));
+    VEC_LEVEL(_mm512_stream_ps(to, (__m512)v), _mm256_stream_ps(to, (__m256)v), _mm_stream_ps(to, (__m128)v));
 }
 
 #endif

@@ -97,9 +97,18 @@ static inline uint32_t tf32_rounded(float f)
 void emulated_copy(void *to, const void *from);
 void emulated_copies_end(void);
 void emulated_copies_wait(int but);
-static inline void word_copy(uint32_t to, const void *from) { emulated_copy(emulated_at(to), from); }
-static inline void copies_end(void) { emulated_copies_end(); }
-template <int N> static inline void copies_wait(void) { emulated_copies_wait(N); }
+static inline void word_copy(uint32_t to, const void *from)
+{
+    emulated_copy(emulated_at(to), from);
+}
+static inline void copies_end(void)
+{
+    emulated_copies_end();
+}
+template <int N> static inline void copies_wait(void)
+{
+    emulated_copies_wait(N);
+}
 
 static inline char *row_at(const void *base, int index, int bytes)
 {
