@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "device/isa/levels.h"
+#include "method/parts.h"
 #include "net/net.h"
 #include "test.h"
 #include "train/optim.h"
@@ -339,6 +340,35 @@ static void ramps(void **state)
     assert_true(ramp_weight(0.1, 20, 10, 1) == 0.1);
 }
 
+/* MC-Net's released training: sigmoid_rampup(iter_num // 150, 40.0) of 15,000 iterations, iter_num from 1 on.
+ * The weights are those of its function in NumPy. */
+static void rampup_length(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t iteration;
+        double weight;
+    } want[] = {{1, 0.006737946999085467},
+                {149, 0.006737946999085467},
+                {150, 0.008624700856245927},
+                {1500, 0.060054667895307945},
+                {3000, 0.2865047968601901},
+                {4649, 0.7316156289466418},
+                {5850, 0.9968798777302081},
+                {5999, 0.9968798777302081},
+                {6000, 1.0},
+                {15000, 1.0}};
+    struct settings set = {.consistency = 1.0, .ramp = RAMP_STEPS, .rampup_length = 6000};
+    struct trainer t = {.set = &set, .steps = 15000};
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
+        assert_true(fabs(semi_weight_at(&t, want[i].iteration) - want[i].weight) < 1e-15);
+    for (t.step = 1; t.step < t.steps; t.step++) /* 40 stairs, then level */
+        assert_true((semi_weight(&t) > semi_weight_at(&t, t.step - 1)) ==
+                    (t.step % 150 == 0 && t.step <= 6000));
+    set.rampup_length = 0; /* the steps of the phase */
+    assert_true(fabs(semi_weight_at(&t, 7500) - exp(-1.25)) < 1e-15 && semi_weight_at(&t, 14999) < 1.0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +381,7 @@ int main(void)
         cmocka_unit_test(packed_along),
         cmocka_unit_test(rates),
         cmocka_unit_test(ramps),
+        cmocka_unit_test(rampup_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ expect 2 '--override: "stepz", allowed settings' "$falx" train set -o run $tiny 
 cp -r run other
 expect 0 'done other' "$falx" train set -o other $tiny --resume --weight-decay 0.01 --override weight-decay
 expect 0 'starting over' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
-grep -q 'stays at 0.0067 of --consistency; --ramp continuous' err || wrong 'a ramp that never climbs is not told'
+grep -q 'stays at 0.0067 of --consistency; use --rampup continuous' err || wrong 'a ramp that never climbs is not told'
 same anew/model.safetensors first
 cp -r run lost && rm lost/*.safetensors # what it took counts no longer
 python3 -c "import sqlite3
@@ -169,7 +169,7 @@ done
 expect 0 'patch = 112,112,80' "$falx" train set -o x --preset paper-la --print-config
 expect 0 'largest = true' "$falx" train set -o x --preset la --print-config
 expect 0 'patch = 160,128,80' "$falx" train set -o x --preset la --print-config
-expect 0 'ramp = continuous' "$falx" train set -o x --preset paper-text --print-config
+expect 0 'rampup = continuous' "$falx" train set -o x --preset paper-text --print-config
 expect 0 'steps = 7' "$falx" train set -o x --preset auto --steps 7 --print-config
 expect 2 '[C0' "$falx" train set -o x --preset paper-moon --print-config
 

@@ -30,7 +30,7 @@ static const struct {
     {"paper-colon5", RELEASED "patch = 96\naugment = crop\nlambda-c = 0.03\ncov-mask = inside\n"
                               "recipe = paper-colon\n"},
     {"paper-text", "method = aua\nsteps = 6000\ndropout = none\nged-metric = joint\nnb-rule = bg-ring\n"
-                   "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nramp = continuous\n"
+                   "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nrampup = continuous\n"
                    "sup-dice = false\nproto-ckpt = last\nproto-update = false\ncov-mask = none\n"},
     {"auto", "method = copy-paste\nsteps = 3200\nbatch = 4\nschedule = poly\n"
              "augment = mild\ndropout = bottleneck\noptimizer = adam\nlr = 0.001\ndice-share = 0.8\n"

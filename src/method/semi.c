@@ -49,9 +49,16 @@ void semi_done(struct semi *s)
     memset(s, 0, sizeof *s);
 }
 
+double semi_weight_at(const struct trainer *t, int64_t step)
+{
+    const struct settings *s = t->set;
+    int64_t length = s->rampup_length > 0 ? s->rampup_length : t->steps;
+    return ramp_weight(s->consistency, step, length, s->ramp == RAMP_CONTINUOUS);
+}
+
 double semi_weight(const struct trainer *t)
 {
-    return ramp_weight(t->set->consistency, t->step, t->steps, t->set->ramp == RAMP_CONTINUOUS);
+    return semi_weight_at(t, t->step);
 }
 
 void semi_student(struct trainer *t, struct semi *s, const struct tensor *image)

@@ -44,7 +44,7 @@ void optim_step(struct optim *m, double rate, double factor);
 /* r(c, R) = exp(-5 (1 - clip(c,0,R)/R)^2), 1 if R = 0. */
 double ramp_sigmoid(double c, double R);
 enum { RAMP_STAIR = 150 }; /* steps, as published */
-/* w(t) = top * r(floor(t/150), max(1, T/150)); continuous: r(t, T). */
+/* w(t) = top * r(floor(t/150), max(1, T/150)); continuous: r(t, T). T: steps until the full weight. */
 double ramp_weight(double top, int64_t t, int64_t total, int continuous);
 
 /* teacher = a*teacher + (1-a)*student over parameters, not buffers; a = min(1 - 1/(t+1), decay). */

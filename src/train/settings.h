@@ -61,6 +61,7 @@ struct settings {
     double consistency;           /* w_max, lambda_g of aua; the published ones are in struct method */
     double teacher_noise;         /* 0.1, clipped at twice that */
     int ramp;                     /* enum ramp_kind */
+    int64_t rampup_length;        /* steps until consistency has its full weight; 0 = those of the phase */
     int sup_dice;                 /* 1: supervised term is the mean of MC likelihood and Dice */
     int64_t ssn_rank, mc_samples; /* 8, 6 (even: antithetic pairs) */
     int cov_mask, ged_metric;

@@ -387,15 +387,15 @@ static void close_trainer(struct trainer *t)
     mem_free(t);
 }
 
-/* In a training that is shorter than one stair the weight of unlabelled scans stays what it is at first. */
+/* In a training that is shorter than one stair the consistency weight never grows. */
 static void tell_ramp(const struct trainer *t)
 {
     const struct settings *s = t->set;
     if (t->own->method->consistency > 0 && s->consistency > 0 && s->ramp == RAMP_STEPS &&
         s->steps <= RAMP_STAIR && t->phase == 0 && t->step == 0)
         report_line(t->own->o->report, REPORT_NOTE, NULL, NULL,
-                    "%" PRId64 " steps: the weight of unlabelled scans grows every %d and so stays at %.2g "
-                    "of --consistency; --ramp continuous lets it grow",
+                    "%" PRId64 " steps, ramp-up interval is %d: the consistency weight stays at %.2g of "
+                    "--consistency; use --rampup continuous",
                     s->steps, RAMP_STAIR, ramp_weight(1.0, 0, s->steps, 0));
 }
 
