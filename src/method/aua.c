@@ -1,5 +1,5 @@
 /* aua.c - "Exploring Feature Representation Learning for Semi-supervised Medical Image Segmentation"
- * (Wu, Zhuang, Zheng; arXiv 2111.10989): two stages on a V-Net.
+ * (Huimin Wu, Xiaomeng Li, Kwang-Ting Cheng; arXiv 2111.10989): two stages on a V-Net.
  *
  * stage1       The student's logits are a low-rank Gaussian N(mu, W W' + D). On labelled patches:
  *                  supervised  = (Monte-Carlo likelihood of the label + Dice of mu) / 2
@@ -109,7 +109,7 @@ static int aua_check(const struct settings *s, struct error *e)
 
 const struct method method_aua = {
     .name = "aua",
-    .paper = "Wu, Zhuang, Zheng: arXiv 2111.10989",
+    .paper = "Wu, Li, Cheng: arXiv 2111.10989",
     .consistency = 0.15,
     .check = aua_check,
     .state_bytes = sizeof(struct aua),

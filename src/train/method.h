@@ -107,7 +107,7 @@ struct phase {
 int64_t phase_steps(const struct phase *p, const struct settings *s);
 
 struct method {
-    const char *name, *paper; /* "aua", "Wu et al., arXiv 2111.10989" */
+    const char *name, *paper; /* "aua", "Wu, Li, Cheng: arXiv 2111.10989" */
     double consistency;       /* what --consistency auto stands for: its published full weight */
     int (*check)(const struct settings *s, struct error *e); /* refuses what no data can make good, such as
                                     * batches of the wrong kind; may be NULL */
