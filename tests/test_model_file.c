@@ -1,6 +1,7 @@
 /* Model files: bit-exact there and back, PyTorch's names, shapes and outputs, wrong and damaged
  * ones refused.
  *
+ * golden/aua_state_dict.json lists names and shapes of the state dict of AUA's released code, and its origin.
  * golden/model.safetensors.gz is a state dict made by PyTorch, golden/model.h what PyTorch computes
  * with it (tools/golden_model.py). Three more modes serve tests/oracle_model.sh, which runs PyTorch
  * beside us:
@@ -14,6 +15,7 @@
 #include <math.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "base/source.h"
 #include "golden/model.h"
 #include "net/model_file.h"
@@ -23,6 +25,7 @@ enum { IMAGE_D = 32, IMAGE_H = 16, IMAGE_W = 48 }; /* of golden_model.py */
 static struct device *dev;
 static unsigned char *golden;
 static size_t n_golden;
+static struct js *released; /* AUA's state dict */
 
 static const struct net_definition small_vnet = {
     .define = vnet_define, .channels = 2, .classes = 3, .filters = 4, .dropout = NET_DROPOUT_NONE};
@@ -178,6 +181,88 @@ static void names_and_shapes_are_pytorchs(void **state)
     }
     assert_int_equal(*(const int64_t *)draft_tensor(&d, want[2].name)->data, 7);
     draft_free(&d);
+}
+
+/* Every tensor of `want`, and no other that starts with `head`. */
+static void assert_state_dict(const struct net_definition *def, const struct js *want, const char *head)
+{
+    struct params *p = make_params(def, 1);
+    struct st_file f = {0};
+    struct model_copy copy;
+    struct error e;
+    int n = 0;
+    assert_ok(model_to_tensors(&f, &copy, p, "", &e), e);
+    for (int i = 0; i < f.n_tensors; i++) {
+        const struct st_tensor *t = &f.tensors[i];
+        if (!text_starts_with(t->name, head))
+            continue;
+        const struct js *shape = js_get(want, t->name);
+        if (!js_is_array(shape) || js_count(shape) != t->n_dims)
+            test_fail("%s is not a released tensor of %d dimensions", t->name, t->n_dims);
+        for (int k = 0; k < t->n_dims; k++)
+            assert_int_equal(t->dims[k], (int64_t)js_number(js_at(shape, k)));
+        n++;
+    }
+    assert_int_equal(n, js_count(want));
+    st_free(&f);
+    model_copy_free(&copy);
+    params_free(p);
+}
+
+static void aua_has_the_released_state_dict(void **state)
+{
+    (void)state;
+    struct net_definition def = {.define = aua_define, .channels = 1, .classes = 2, .filters = 16, .rank = 8};
+    assert_int_equal(js_count(js_get(released, "none")), 217);
+    assert_state_dict(&def, js_get(released, "none"), "");
+    def.filters = 2;
+    def.head_norm = 1;
+    assert_int_equal(js_count(js_get(released, "batchnorm")), 16);
+    assert_state_dict(&def, js_get(released, "batchnorm"), "head.");
+}
+
+/* Gives a tensor the name it had when the head was called projection_head. */
+static void rename_before(struct st_tensor *t, char *room, size_t n, int norm)
+{
+    static const char *const plain[] = {"conv1", NULL, "conv2", NULL, "conv3"};
+    static const char *const normed[] = {"conv1", "norm1", NULL, "conv2", "norm2", NULL, "conv3"};
+    int at;
+    char tail[40];
+    if (sscanf(t->name, "head.conv.%d.%39s", &at, tail) != 2)
+        return;
+    snprintf(room, n, "projection_head.%s.%s", norm ? normed[at] : plain[at], tail);
+    t->name = room;
+}
+
+static void heads_of_older_files_are_read(void **state)
+{
+    (void)state;
+    for (int norm = 0; norm < 2; norm++) {
+        struct net_definition def = small_aua, found;
+        def.head_norm = norm;
+        struct params *p = make_params(&def, 1), *q = make_params(&def, 2), *r;
+        struct st_file f = {0};
+        struct model_copy copy;
+        struct error e;
+        static char room[400][64];
+        assert_ok(model_to_tensors(&f, &copy, p, "", &e), e);
+        for (int i = 0; i < f.n_tensors; i++)
+            rename_before(&f.tensors[i], room[i], sizeof room[i], norm);
+        assert_non_null(st_find(&f, "projection_head.conv3.weight"));
+        assert_ok(model_from_tensors(q, &f, "", &e), e);
+        assert_same_params(p, q);
+        assert_ok(st_write("older.safetensors", &f, &e), e);
+        assert_ok(model_read(&r, &found, "older.safetensors", dev, &e), e);
+        assert_int_equal(found.head_norm, norm);
+        assert_same_params(p, r);
+        assert_ok(st_add(&f, "head.conv.0.bias", ST_F32, (int64_t[]){16}, 1, copy.values, &e), e);
+        assert_refused(model_from_tensors(q, &f, "", &e), e, ERR_BUSY, "S10"); /* under both names */
+        st_free(&f);
+        model_copy_free(&copy);
+        params_free(p);
+        params_free(q);
+        params_free(r);
+    }
 }
 
 static void several_models_share_a_file(void **state)
@@ -440,12 +525,15 @@ static int serve(int argc, char **argv)
     return 0;
 }
 
-/* The golden file lies beside this one; looked for before the working folder changes. */
+/* The golden files lie beside this one; looked for before the working folder changes. */
 static int read_golden(struct error *e)
 {
     struct source *s;
     const char *slash = strrchr(__FILE__, '/');
     char path[4096];
+    snprintf(path, sizeof path, "%.*s/golden/aua_state_dict.json", (int)(slash - __FILE__), __FILE__);
+    if (js_read_file(&released, path, e) < 0)
+        return -1;
     snprintf(path, sizeof path, "%.*s/golden/model.safetensors.gz", (int)(slash - __FILE__), __FILE__);
     golden = malloc(n_golden = 4 << 20);
     if (source_open(&s, path, e) < 0)
@@ -466,14 +554,21 @@ int main(int argc, char **argv)
     }
     int code = 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_come_back_to_the_bit), cmocka_unit_test(names_and_shapes_are_pytorchs),
-        cmocka_unit_test(several_models_share_a_file), cmocka_unit_test(pytorchs_model_gives_pytorchs_logits),
-        cmocka_unit_test(a_state_dict_survives_us),    cmocka_unit_test(other_networks_are_refused),
-        cmocka_unit_test(bad_numbers_are_refused),     cmocka_unit_test(lying_definitions_are_refused),
+        cmocka_unit_test(models_come_back_to_the_bit),
+        cmocka_unit_test(names_and_shapes_are_pytorchs),
+        cmocka_unit_test(several_models_share_a_file),
+        cmocka_unit_test(pytorchs_model_gives_pytorchs_logits),
+        cmocka_unit_test(a_state_dict_survives_us),
+        cmocka_unit_test(other_networks_are_refused),
+        cmocka_unit_test(bad_numbers_are_refused),
+        cmocka_unit_test(lying_definitions_are_refused),
         cmocka_unit_test(lost_memory_is_an_error),
+        cmocka_unit_test(aua_has_the_released_state_dict),
+        cmocka_unit_test(heads_of_older_files_are_read),
     };
     code = argc > 1 ? serve(argc, argv) : cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
     free(golden);
+    js_free(released);
     device_close(dev);
     return code;
 }

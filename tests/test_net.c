@@ -80,11 +80,11 @@ static void test_names(void **state)
     check_param(p, "block_five_up.conv.0.weight", PARAM_WEIGHT, (int[]){256, 128, 2, 2, 2}, 128 * 8);
     check_param(p, "block_five_up.conv.1.weight", PARAM_GAMMA, (int[]){128}, 0);
     check_param(p, "out_conv.weight", PARAM_WEIGHT, (int[]){16, 16, 1, 1, 1}, 16);
-    check_param(p, "projection_head.conv3.bias", PARAM_BIAS, (int[]){16}, 16);
+    check_param(p, "head.conv.4.bias", PARAM_BIAS, (int[]){16}, 16);
     check_param(p, "mean_l.weight", PARAM_WEIGHT, (int[]){2, 16, 1, 1, 1}, 16);
     check_param(p, "log_cov_diag_l.bias", PARAM_BIAS, (int[]){2}, 16);
     check_param(p, "cov_factor_l.weight", PARAM_WEIGHT, (int[]){16, 16, 1, 1, 1}, 16);
-    assert_null(params_find(p, "projection_head.norm1.weight"));
+    assert_null(params_find(p, "head.conv.6.weight"));
     int64_t at = 0;
     for (int i = 0; i < p->n; i++) { /* dense, unique names, trainable ones first */
         int buffer = p->list[i].kind == PARAM_MEAN || p->list[i].kind == PARAM_VAR;
@@ -362,8 +362,8 @@ static void check_touched(const struct params *p, const char *const *heads, int 
 
 static void test_untouched(void **state)
 {
-    static const char *const idle[] = {"projection_head", "log_cov_diag_l", "cov_factor_l"};
-    static const char *const heads[] = {"projection_head", "log_cov_diag_l", "cov_factor_l", "mean_l"};
+    static const char *const idle[] = {"head.", "log_cov_diag_l", "cov_factor_l"};
+    static const char *const heads[] = {"head.", "log_cov_diag_l", "cov_factor_l", "mean_l"};
     static const char *const all[] = {""};
     struct net_definition def = {aua_define, 1, 2, 2, 2, NET_DROPOUT_BOTH, 0};
     struct net_shape s = {1, 16, 16, 32, NET_TRAINING, 0};

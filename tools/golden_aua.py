@@ -287,13 +287,13 @@ class Net:
         return self.decoder(self.encoder(x))
 
     def project(self, x):
-        """(points, 16) -> (points, 16)"""
-        x = x.t().reshape(1, FEATURES, 1, 1, -1)
-        for i in (1, 2, 3):
-            x = self.conv(x, 1, FEATURES, "projection_head.conv%d" % i)
-            if i < 3 and self.s["head_norm"]:
-                x = self.norm(x, "projection_head.norm%d" % i, True)
-            x = F.relu(x) if i < 3 else x
+        """(points, 16) -> (points, 16); names as in the released HeadConvBlock"""
+        x, apart = x.t().reshape(1, FEATURES, 1, 1, -1), 3 if self.s["head_norm"] else 2
+        for i in range(3):
+            x = self.conv(x, 1, FEATURES, "head.conv.%d" % (apart * i))
+            if i < 2 and self.s["head_norm"]:
+                x = self.norm(x, "head.conv.%d" % (apart * i + 1), True)
+            x = F.relu(x) if i < 2 else x
         return x.reshape(FEATURES, -1).t()
 
     def __call__(self, x):
@@ -301,7 +301,7 @@ class Net:
         if not self.heads:
             return {"mean": self.conv(trunk, 1, c, "out_conv")}
         f = self.conv(trunk, 1, FEATURES, "out_conv")
-        if "projection_head.conv1.weight" not in self.p:
+        if "head.conv.0.weight" not in self.p:
             self.project(torch.zeros([2, FEATURES], dtype=torch.float64))
         h = F.relu(f)
         return {"features": f, "mean": self.conv(h, 1, c, "mean_l"),

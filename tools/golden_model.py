@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The published V-Net and AUA's network in PyTorch, as modules with the published names: the other side of
+"""The published V-Net and AUA's network in PyTorch, as modules with the released names: the other side of
 the exchange of model files.
 
   golden_model.py golden FOLDER       makes model.safetensors.gz and model.h for tests/test_model_file.c
@@ -79,19 +79,19 @@ class VNet(nn.Module):
         return [self.forward(x)]
 
 
-class Projection(nn.Module):
-    def __init__(self, norm):
-        super().__init__()
-        for i in (1, 2, 3):
-            setattr(self, "conv%d" % i, nn.Conv3d(16, 16, 1))
-            if norm and i < 3:
-                setattr(self, "norm%d" % i, nn.BatchNorm3d(16))
+def head(norm):
+    """HeadConvBlock of the released code."""
+    ops = []
+    for i in range(3):
+        ops += [nn.Conv3d(16, 16, 1)] + ([nn.BatchNorm3d(16)] if norm and i < 2 else [])
+        ops += [nn.ReLU()] if i < 2 else []
+    return Block(ops)
 
 
 class AUA(VNet):
     def __init__(self, channels, classes, f, rank, norm):
         super().__init__(channels, 16, f)
-        self.projection_head = Projection(norm)
+        self.head = head(norm)
         self.mean_l = nn.Conv3d(16, classes, 1)
         self.log_cov_diag_l = nn.Conv3d(16, classes, 1)
         self.cov_factor_l = nn.Conv3d(16, classes * rank, 1)
@@ -131,7 +131,7 @@ def load(path):
     if "mean_l.weight" in t:
         classes = t["mean_l.weight"].shape[0]
         net = AUA(channels, classes, f, t["cov_factor_l.weight"].shape[0] // classes,
-                  "projection_head.norm1.weight" in t)
+                  "head.conv.6.weight" in t)
     else:
         net = VNet(channels, t["out_conv.weight"].shape[0], f)
     net.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in t.items()}, strict=True)
@@ -165,7 +165,7 @@ def settle(net, channels):
             net(image(channels) * (1 + 0.1 * k) + 0.05 * k)
         for m in net.modules():
             if isinstance(m, nn.BatchNorm3d):
-                m.num_batches_tracked.fill_(4)  # the projection head's too, which did not run
+                m.num_batches_tracked.fill_(4)  # the head's too, which did not run
     return net.eval()
 
 

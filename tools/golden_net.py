@@ -167,9 +167,9 @@ def mcnet_plus(net, x, f, classes):
 def aua(net, x, f, classes, rank, points):
     feat = net.conv(net.trunk(x, f), 1, 16, "out_conv")
     g = feat.permute(0, 2, 3, 4, 1).reshape(-1, 16)[points].t().reshape(1, 16, 1, 1, -1)
-    g = F.relu(net.conv(g, 1, 16, "projection_head.conv1"))
-    g = F.relu(net.conv(g, 1, 16, "projection_head.conv2"))
-    g = net.conv(g, 1, 16, "projection_head.conv3")
+    g = F.relu(net.conv(g, 1, 16, "head.conv.0"))
+    g = F.relu(net.conv(g, 1, 16, "head.conv.2"))
+    g = net.conv(g, 1, 16, "head.conv.4")
     h = F.relu(feat)
     return {"features": feat, "mean": net.conv(h, 1, classes, "mean_l"),
             "log_cov_diag": net.conv(h, 1, classes, "log_cov_diag_l"),

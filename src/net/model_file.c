@@ -7,6 +7,7 @@
  *     file           PREFIX + name, PyTorch's shapes, and <norm>.num_batches_tracked beside each
  *                    running_mean
  *
+ * AUA's names are those of the released code; files with falx's older names of its head are read, too.
  * Reading proves everything, names, shapes and finite values, before the first number of params changes.
  */
 #include "net/model_file.h"
@@ -159,13 +160,47 @@ static void differ_in_shape(struct differences *d, const struct st_tensor *t, en
     differ(d, "%.30s %s %s not %s %s", t->name, st_dtype_name(t->dtype), have, st_dtype_name(dtype), want);
 }
 
-/* Looks up PREFIX + name; NULL if there is none. */
-static const struct st_tensor *find_tensor(const struct st_file *f, const char *prefix, const char *name)
+/* Names of the projection head in files of falx before it took the released ones. */
+static const struct {
+    const char *before, *now, *now_with_norm;
+} head_names[] = {
+    {"projection_head.conv1.", "head.conv.0.", "head.conv.0."},
+    {"projection_head.norm1.", NULL, "head.conv.1."},
+    {"projection_head.conv2.", "head.conv.2.", "head.conv.3."},
+    {"projection_head.norm2.", NULL, "head.conv.4."},
+    {"projection_head.conv3.", "head.conv.4.", "head.conv.6."},
+};
+#define HEAD_NORM_MARK "head.conv.6.weight" /* only a head with norms has it */
+
+struct tensor_name {
+    char text[64];
+};
+
+/* A name of a file as it is today: copied to `keep` if it is an older one. */
+static const char *current_name(struct tensor_name *keep, const struct params *p, const char *name)
 {
+    if (!text_starts_with(name, "projection_head."))
+        return name;
+    int norm = params_find(p, HEAD_NORM_MARK) != NULL;
+    for (size_t i = 0; i < sizeof head_names / sizeof head_names[0]; i++) {
+        const char *now = norm ? head_names[i].now_with_norm : head_names[i].now;
+        if (!now || !text_starts_with(name, head_names[i].before))
+            continue;
+        snprintf(keep->text, sizeof keep->text, "%s%.40s", now, name + strlen(head_names[i].before));
+        return keep->text;
+    }
+    return name;
+}
+
+/* Looks up PREFIX + name; NULL if there is none. */
+static const struct st_tensor *find_tensor(const struct st_file *f, const char *prefix,
+                                           const struct params *p, const char *name)
+{
+    struct tensor_name keep;
     size_t n = strlen(prefix);
     for (int i = 0; i < f->n_tensors; i++) {
         const char *full = f->tensors[i].name;
-        if (strncmp(full, prefix, n) == 0 && strcmp(full + n, name) == 0)
+        if (strncmp(full, prefix, n) == 0 && strcmp(current_name(&keep, p, full + n), name) == 0)
             return &f->tensors[i];
     }
     return NULL;
@@ -188,7 +223,7 @@ static void compare(struct differences d[3], int64_t *batches, const struct para
 {
     for (int i = 0; i < p->n; i++) {
         const struct param *q = &p->list[i];
-        const struct st_tensor *t = find_tensor(f, prefix, q->name);
+        const struct st_tensor *t = find_tensor(f, prefix, p, q->name);
         if (!t)
             differ(&d[0], "%.40s", q->name);
         else if (!has_shape(t, ST_F32, q->dims, q->n_dims))
@@ -200,9 +235,10 @@ static void compare(struct differences d[3], int64_t *batches, const struct para
         int64_t count = 0;
         if (!text_starts_with(t->name, prefix))
             continue;
-        const char *name = t->name + strlen(prefix);
+        struct tensor_name keep;
+        const char *name = current_name(&keep, p, t->name + strlen(prefix));
         if (!is_counter(p, name)) {
-            if (!params_find(p, name))
+            if (!params_find(p, name) || find_tensor(f, prefix, p, name) != t)
                 differ(&d[1], "%.40s", t->name);
         } else if (!has_shape(t, ST_I64, NULL, 0)) {
             differ_in_shape(&d[2], t, ST_I64, NULL, 0);
@@ -236,14 +272,14 @@ int model_from_tensors(struct params *p, const struct st_file *f, const char *pr
         return -1;
     for (int i = 0; i < p->n; i++) {
         const struct param *q = &p->list[i];
-        int64_t at = first_bad(&bad, find_tensor(f, prefix, q->name)->data, q->count, q->kind);
+        int64_t at = first_bad(&bad, find_tensor(f, prefix, p, q->name)->data, q->count, q->kind);
         if (at >= 0)
             return fail(e, ERR_DATA, "S09", "%s%s[%" PRId64 "] is %g, expected %s", prefix, q->name, at,
                         (double)bad, isfinite(bad) ? "a variance" : "a finite number");
     }
     p->version++;
     for (int i = 0; i < p->n; i++)
-        if (param_upload(p->value, p, i, find_tensor(f, prefix, p->list[i].name)->data, e) < 0)
+        if (param_upload(p->value, p, i, find_tensor(f, prefix, p, p->list[i].name)->data, e) < 0)
             return -1;
     p->batches = batches;
     return 0;
@@ -329,7 +365,7 @@ static int definition_from_shapes(struct net_definition *out, const struct st_fi
     out->channels = dim_of(f, "block_one.conv.0.weight", 1);
     out->classes = mean ? mean : second ? second + 1 : dim_of(f, "out_conv.weight", 0);
     out->rank = mean ? dim_of(f, "cov_factor_l.weight", 0) / mean : 0;
-    out->head_norm = st_find(f, "projection_head.norm1.weight") != NULL;
+    out->head_norm = st_find(f, HEAD_NORM_MARK) || st_find(f, "projection_head.norm1.weight");
     if (!out->filters || !out->classes)
         return fail(e, ERR_BUSY, "S10",
                     "not a V-Net: no block_one.conv.0.weight and out_conv.weight of five"

@@ -269,12 +269,20 @@ void aua_mask_define(struct builder *b, const struct net_definition *self)
     net_output(b, net_conv(b, net_relu(b, f), CONV_1, self->classes, "mean_l"), "mean");
 }
 
+/* The projection head under the names of the released code (HeadConvBlock): one list of convolutions, norms and
+ * ReLUs, as in the blocks. Without norms the convolutions are head.conv.0, 2 and 4, with them 0, 3 and 6. */
 void projection_define(struct builder *b, const struct net_definition *self)
 {
-    int norm = self->head_norm;
-    int x = net_conv(b, net_input(b, FEATURES), CONV_1, FEATURES, "projection_head.conv1");
-    x = net_relu(b, norm ? net_norm(b, x, "projection_head.norm1") : x);
-    x = net_conv(b, x, CONV_1, FEATURES, "projection_head.conv2");
-    x = net_relu(b, norm ? net_norm(b, x, "projection_head.norm2") : x);
-    net_output(b, net_conv(b, x, CONV_1, FEATURES, "projection_head.conv3"), "projection");
+    int x = net_input(b, FEATURES), at = 0;
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "head.conv.%d", at++);
+        x = net_conv(b, x, CONV_1, FEATURES, name);
+        if (i == 2)
+            break;
+        snprintf(name, sizeof name, "head.conv.%d", at);
+        x = net_relu(b, self->head_norm ? net_norm(b, x, name) : x);
+        at += self->head_norm ? 2 : 1;
+    }
+    net_output(b, x, "projection");
 }
