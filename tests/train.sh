@@ -160,12 +160,19 @@ for _ in $(seq 400); do grep -q 'hours at this pace' err && break; sleep 0.02; d
 kill -TERM $pid
 wait $pid
 [ $? = 10 ] && grep -q 'hours at this pace.*--budget' err || wrong "days are not announced: $(cat err)"
-for p in paper-la:0.09 paper-pancreas20:0.09 paper-pancreas5:0.01 paper-colon5:0.03 paper-text:0.09; do
-    expect 0 'method = aua' "$falx" train set -o x --preset ${p%:*} --print-config
-    grep -qx "lambda-c = ${p#*:}" out || wrong "lambda-c of preset $p"
+while read -r p lambda augment; do # augmentation: the paper's "Preprocessing"
+    expect 0 'method = aua' "$falx" train set -o x --preset $p --print-config
+    grep -qx "lambda-c = $lambda" out || wrong "lambda-c of preset $p"
+    grep -qx "augment = $augment" out || wrong "augmentation of preset $p"
     mv out preset && expect 0 'method = aua' "$falx" train set -o x --config preset --print-config
     same preset out
-done
+done <<end
+paper-la 0.09 crop
+paper-pancreas20 0.09 crop
+paper-pancreas5 0.01 crop
+paper-colon5 0.03 paper
+paper-text 0.09 paper
+end
 expect 0 'patch = 112,112,80' "$falx" train set -o x --preset paper-la --print-config
 expect 0 'largest = true' "$falx" train set -o x --preset la --print-config
 expect 0 'patch = 160,128,80' "$falx" train set -o x --preset la --print-config
