@@ -98,6 +98,18 @@ code=$?
 "$falx" compare set -o whole $tiny $plan --label-map 7=1 >out 2>err
 code=$?
 [ $code = 9 ] && grep -q 'made with label_map = none, the plan has 7=1' err || fail "other labels: exit $code, $(cat err)"
+# windows are settings of each run, also of results whose settings have their earlier names
+few="$tiny --methods supervised,supervised:window=even:stride=8,8,4 --labels 2 --reference supervised --quiet"
+"$falx" compare set -o windows $few --stride 16,16,8 || fail 'windows of a spec'
+spec=$(echo windows/runs/supervised_*/result.json)
+grep -q '"window_mode": "constant"' "$spec" && grep -q '"stride\[2\]": "4"' "$spec" || fail "windows of a spec: $spec"
+older='/"window_mode"/d; /"stride\[[01]\]"/d; s/"stride\[2\]": .*/"stride": "8,8,4", "window": "even",/'
+sed -i "$older" "$spec"
+"$falx" compare set -o windows $few --stride 16,16,8 --tables || fail 'windows of an older result'
+sed -i 's/"8,8,4", "window": "even"/"8,8,5", "window": "even"/' "$spec"
+"$falx" compare set -o windows $few --stride 16,16,8 --tables >out 2>err
+code=$?
+[ $code = 9 ] && grep -q 'made with stride\[2\] = 5, the plan has 4' err || fail "an older result of other windows: $code, $(cat err)"
 for i in 1 2; do
     "$falx" compare set -o machine$i $tiny $plan --part $i/2 --jobs 2 || fail "part $i"
     [ "$(find machine$i -name result.json | wc -l)" = 4 ] || fail "part $i did $(find machine$i -name result.json | wc -l)"

@@ -7,7 +7,7 @@
 static inline double window_weight_at(enum window_weight kind, int i, int n)
 {
     double x = (i - 0.5 * (n - 1)) / (n / 8.0), g = exp(-0.5 * x * x);
-    return kind == WINDOW_EVEN ? 1.0 : g > 1e-3 ? g : 1e-3;
+    return kind == WINDOW_CONSTANT ? 1.0 : g > 1e-3 ? g : 1e-3;
 }
 
 enum { VOXELS = 32 * 32 * 16 }; /* of the largest patch of all tests */

@@ -3,6 +3,8 @@
  */
 #include "predict_naive.h"
 
+#include "train/validate.h"
+
 static void window_case(const int dims[3], const int stride[3], int channels, int classes,
                         enum window_weight weight, int mirrors, int batch, int side_axes)
 {
@@ -38,14 +40,14 @@ static void windows_of_all_sizes(void **state)
     static const int half[3] = {8, 8, 8}, odd[3] = {5, 7, 11}, whole[3] = {16, 16, 16};
     window_case((const int[3]){16, 16, 16}, half, 1, 2, WINDOW_GAUSSIAN, 0, 1, 0); /* one window */
     window_case((const int[3]){9, 5, 13}, half, 1, 2, WINDOW_GAUSSIAN, 0, 3, 0);   /* smaller */
-    window_case((const int[3]){1, 1, 1}, half, 2, 3, WINDOW_EVEN, 0, 1, 0);
+    window_case((const int[3]){1, 1, 1}, half, 2, 3, WINDOW_CONSTANT, 0, 1, 0);
     window_case((const int[3]){37, 21, 18}, odd, 1, 3, WINDOW_GAUSSIAN, 0, 4, 0); /* larger, mixed */
-    window_case((const int[3]){20, 40, 11}, odd, 3, 4, WINDOW_EVEN, 0, 5, 0);
-    window_case((const int[3]){33, 16, 17}, whole, 2, 2, WINDOW_EVEN, 0, 2, 0);
+    window_case((const int[3]){20, 40, 11}, odd, 3, 4, WINDOW_CONSTANT, 0, 5, 0);
+    window_case((const int[3]){33, 16, 17}, whole, 2, 2, WINDOW_CONSTANT, 0, 2, 0);
     window_case((const int[3]){23, 10, 19}, half, 2, 3, WINDOW_GAUSSIAN, 7, 3, 0); /* mirror images */
     window_case((const int[3]){17, 10, 19}, half, 1, 3, WINDOW_GAUSSIAN, 5, 3, 0);
     window_case((const int[3]){23, 10, 19}, half, 2, 4, WINDOW_GAUSSIAN, 7, 3, 1); /* sides exchanged */
-    window_case((const int[3]){17, 10, 19}, half, 1, 3, WINDOW_EVEN, 3, 3, 3);
+    window_case((const int[3]){17, 10, 19}, half, 1, 3, WINDOW_CONSTANT, 3, 3, 3);
 }
 
 /* AUA's network, as others may have it: without a factor of its covariance, which a mask does not need. */
@@ -259,7 +261,7 @@ static void empty_masks_are_doubted(void **state)
     struct predictor *p;
     struct prediction got;
     struct predict_options o = {
-        .patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1, .weight = WINDOW_EVEN};
+        .patch = {16, 16, 16}, .stride = {8, 8, 8}, .uncertainty = 1, .weight = WINDOW_CONSTANT};
     double most = 0;
     scene_open(&s, 1, CLASSES, 0, 1);
     float *image = noise_image(dims, 1, 21);
@@ -445,6 +447,40 @@ static void stops_between_windows(void **state)
     scene_close(&s);
 }
 
+/* Where the truth is what one kind of windows predicts, validation with the same windows gives Dice 1, and with others
+ * less. */
+static void validation_has_the_windows_it_is_given(void **state)
+{
+    (void)state;
+    static const int dims[3] = {37, 21, 18};
+    struct scene s;
+    struct error e;
+    struct predictor *p;
+    struct prediction got;
+    struct validation v;
+    struct predict_options how = {.patch = {16, 16, 16}, .stride = {5, 7, 11}, .weight = WINDOW_CONSTANT};
+    struct validate_options same = {.patch = {16, 16, 16}, .stride = {5, 7, 11}, .weight = WINDOW_CONSTANT};
+    struct validate_options weights = same, strides = same;
+    scene_open(&s, 1, 2, 0, 2);
+    float *image = noise_image(dims, 1, 3);
+    assert_ok(predictor_new(&p, s.dev, &s.model, NULL, &how, &e), e);
+    assert_ok(predict_array(&got, p, image, dims, &e), e);
+    struct stored_case one = {.dims = {37, 21, 18}, .image = image, .label = got.label};
+    struct case_store cases = {.cases = &one, .n_cases = 1, .n_labeled = 1, .channels = 1, .n_classes = 2};
+    assert_ok(validate(&v, s.dev, s.model.params, &s.model.def, &cases, &same, &e), e);
+    assert_true(v.dice == 1.0);
+    weights.weight = WINDOW_GAUSSIAN;
+    assert_ok(validate(&v, s.dev, s.model.params, &s.model.def, &cases, &weights, &e), e);
+    assert_true(v.dice > 0.5 && v.dice < 1.0);
+    memset(strides.stride, 0, sizeof strides.stride);
+    assert_ok(validate(&v, s.dev, s.model.params, &s.model.def, &cases, &strides, &e), e);
+    assert_true(v.dice > 0.5 && v.dice < 1.0);
+    prediction_free(&got);
+    predictor_free(p);
+    mem_free(image);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +494,7 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(memory_does_not_grow_with_depth),
         cmocka_unit_test(stops_between_windows),
+        cmocka_unit_test(validation_has_the_windows_it_is_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,7 +130,9 @@ static struct run_facts some_facts(void)
                           .classes = 3,
                           .class_names = names,
                           .method = "aua",
-                          .sides = {1, {0, 2, 1}}};
+                          .sides = {1, {0, 2, 1}},
+                          .window_mode = WINDOW_CONSTANT,
+                          .stride = {4, 8, 12}};
     struct error e;
     assert_ok(recipe_named(&f.recipe, "pancreas", 7, NAN_ZERO, &e), e);
     return f;
@@ -149,6 +151,8 @@ static void facts_round_trip(void **state)
     assert_string_equal(text, again);
     assert_string_equal(got.class_names[1], "left \"atrium\"");
     assert_int_equal(got.patch[2], 48);
+    assert_int_equal(got.window_mode, WINDOW_CONSTANT);
+    assert_int_equal(got.stride[2], 12);
     assert_int_equal(got.recipe.crop, CROP_BODY);
     assert_memory_equal(&got.sides, &f.sides, sizeof f.sides);
     mem_free(again);
@@ -186,6 +190,11 @@ static void damaged_run_json(void **state)
         {"[16, 32, 48]", "[16, 32, 4096]"},
         {"[16, 32, 48]", "16"},
         {"\"preparation\"", "\"other\""},
+        {"\"constant\"", "\"even\""},
+        {"\"constant\"", "0"},
+        {"[4, 8, 12]", "[4, 8]"},
+        {"[4, 8, 12]", "[17, 8, 12]"},
+        {"[4, 8, 12]", "4"},
         {"[0, 2, 1]", "[0, 2]"},
         {"[0, 2, 1]", "[0, 2, 2]"},
         {"[0, 2, 1]", "[1, 0, 2]"},

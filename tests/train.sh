@@ -160,18 +160,20 @@ for _ in $(seq 400); do grep -q 'hours at this pace' err && break; sleep 0.02; d
 kill -TERM $pid
 wait $pid
 [ $? = 10 ] && grep -q 'hours at this pace.*--budget' err || wrong "days are not announced: $(cat err)"
-while read -r p lambda augment; do # augmentation: the paper's "Preprocessing"
+while read -r p lambda augment mode stride; do # as the paper has it: "Preprocessing", "Implementation details"
     expect 0 'method = aua' "$falx" train set -o x --preset $p --print-config
     grep -qx "lambda-c = $lambda" out || wrong "lambda-c of preset $p"
     grep -qx "augment = $augment" out || wrong "augmentation of preset $p"
+    grep -qx "window-mode = $mode" out && grep -qx "stride = $stride" out || wrong "windows of preset $p"
     mv out preset && expect 0 'method = aua' "$falx" train set -o x --config preset --print-config
     same preset out
 done <<end
-paper-la 0.09 crop
-paper-pancreas20 0.09 crop
-paper-pancreas5 0.01 crop
-paper-colon5 0.03 paper
-paper-text 0.09 paper
+paper-la 0.09 crop constant 18,18,4
+paper-pancreas20 0.09 crop constant 16,16,16
+paper-pancreas5 0.01 crop constant 16,16,16
+paper-colon5 0.03 paper constant 16,16,16
+paper-text 0.09 paper gaussian auto
+la 0.09 mirror gaussian auto
 end
 expect 0 'patch = 112,112,80' "$falx" train set -o x --preset paper-la --print-config
 expect 0 'largest = true' "$falx" train set -o x --preset la --print-config
@@ -362,6 +364,32 @@ expect 0 '1 mask' "$falx" predict run -i $one -o near.nrrd --geometry-tolerance 
 expect 2 '.mha' "$falx" predict run -i $one -o one.mha
 expect 4 'nowhere' "$falx" predict run -i $one -o nowhere/one.nii.gz
 expect 2 'stride' "$falx" predict run -i $one -o strided.nii.gz --stride 17
+# windows are settings of a run: recorded, followed by predict and pseudo, no part of a training step
+expect 2 '[C03]' "$falx" train set -o gaps $tiny --stride 17
+[ ! -e gaps ] || wrong 'windows with gaps left a folder'
+expect 0 done "$falx" train set -o windowed $tiny --window-mode constant --stride 4,5,6
+expect 0 done "$falx" train set -o unwindowed $tiny
+same windowed/model.safetensors unwindowed/model.safetensors
+grep -q '"window_fusion": "constant"' windowed/run.json || wrong 'the windows of a run are not recorded'
+follow() { # follow NAME RUN OPTIONS...: the probabilities, which show every window
+    local name=$1 run=$2
+    shift 2
+    expect 0 '1 mask' "$falx" predict $run -i $one -o $name.nii.gz --prob "$@"
+}
+follow as-run windowed
+follow as-given unwindowed --window even --stride 4,5,6 # the option's and the choice's earlier names
+follow usual unwindowed
+follow overruled windowed --window-mode gaussian --stride 8
+same as-run_foreground.nii.gz as-given_foreground.nii.gz
+same usual_foreground.nii.gz overruled_foreground.nii.gz
+cmp -s as-run_foreground.nii.gz usual_foreground.nii.gz && wrong 'windows make no difference'
+cp -r unwindowed older && sed -i '/"window\|"stride/d' older/run.json # a run of before these settings
+follow older older
+same usual_foreground.nii.gz older_foreground.nii.gz
+expect 0 ambiguity "$falx" pseudo windowed set -o as-run
+expect 0 ambiguity "$falx" pseudo unwindowed set -o as-given --window-mode constant --stride 4,5,6
+diff -r as-run as-given >/dev/null || wrong 'pseudo does not follow the windows of a run'
+expect 9 'stride[2] = 6, this run has 7' "$falx" train set -o windowed $tiny --window-mode constant --stride 4,5,7 --resume
 expect 3 '[S11]' "$falx" predict model.pt -i $one -o x.nii.gz
 touch model.pt && expect 3 'pickle' "$falx" predict model.pt -i $one -o x.nii.gz
 expect 4 'norun' "$falx" predict norun -i $one -o x.nii.gz

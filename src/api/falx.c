@@ -73,13 +73,13 @@ int falx_open(struct falx_run **out, const char *folder, const struct falx_optio
     struct float_mode callers;
     *out = NULL;
     o = o ? o : &none;
-    struct run_request wanted = {
-        .device = {.name = o->device ? o->device : "auto", .threads = o->threads},
-        .model = o->model ? o->model : "final",
-        .tta = choice(o->mirror),
-        .largest = choice(o->largest),
-        .adapt = choice(o->adapt),
-        .how = {.weight = WINDOW_GAUSSIAN, .uncertainty = o->uncertainty, .seed = 1337, .probabilities = 1}};
+    struct run_request wanted = {.device = {.name = o->device ? o->device : "auto", .threads = o->threads},
+                                 .model = o->model ? o->model : "final",
+                                 .tta = choice(o->mirror),
+                                 .largest = choice(o->largest),
+                                 .adapt = choice(o->adapt),
+                                 .window_mode = -1,
+                                 .how = {.uncertainty = o->uncertainty, .seed = 1337, .probabilities = 1}};
     float_mode_begin(&callers);
     if (!r || check_request(folder, o, &inner) < 0 ||
         precision_of(&wanted.device.precision, o->precision, &inner) < 0 ||

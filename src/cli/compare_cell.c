@@ -50,7 +50,8 @@ static void describe(struct cell_run *r, const struct device *dev)
 
 /* ---- predicting and scoring ------------------------------------------------------------------------ */
 
-/* How this comparison predicts: what compare shares with `falx predict`. */
+/* How this comparison predicts: what compare shares with `falx predict`. What it shares with `falx train`,
+ * too, follows the run: a spec may have changed it. */
 static void predict_config(struct config *out, const struct plan_cell *cell, const struct config *c,
                            char **run)
 {
@@ -59,6 +60,8 @@ static void predict_config(struct config *out, const struct plan_cell *cell, con
     out->verb = VERB_PREDICT;
     out->args = run;
     out->n_args = 1;
+    out->tta = out->largest = out->adapt = out->set.window_mode = -1;
+    memset(out->set.stride, 0, sizeof out->set.stride);
 }
 
 /* Scores a mask on the grid of its scan. */

@@ -51,13 +51,27 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     config_free(&train);
     facts_add(out, "label_map", "%s", c->label_map ? c->label_map : "none");
     option_fact(out, "protocol", VERB_COMPARE, c);
-    option_fact(out, "stride", VERB_COMPARE, c);
-    option_fact(out, "window", VERB_COMPARE, c);
     option_fact(out, "samples", VERB_COMPARE, c);
     facts_add(out, "trained_cases", "%016llx",
               (unsigned long long)hash_names(&p->all, &p->views[cell->view]));
     facts_add(out, "test_cases", "%016llx", (unsigned long long)hash_names(&p->held, NULL));
     return 0;
+}
+
+/* A setting of a result. Older results have "stride", "auto" or "X,Y,Z", and "window", "even" or "gaussian". */
+static const char *recorded(char *word, size_t cap, const struct js *settings, const char *key)
+{
+    const char *have = js_text(js_get(settings, key)), *stride = js_text(js_get(settings, "stride"));
+    const char *window = js_text(js_get(settings, "window"));
+    if (!have && window && strcmp(key, "window_mode") == 0)
+        have = strcmp(window, "even") == 0 ? "constant" : window;
+    if (!have && stride && strcmp(stride, "auto") != 0 && text_starts_with(key, "stride[")) {
+        for (int a = 0; a <= key[strlen("stride[")] - '0' && stride; a++)
+            text_next(word, cap, &stride);
+        have = word;
+    }
+    have = have ? have : facts_before(key);
+    return have ? have : "none";
 }
 
 /* Files come from other machines and from editors: the run's name, and a score for each case to score on. */
@@ -95,9 +109,8 @@ int plan_result(struct compare_run *out, const struct plan *p, const struct plan
     result = 1;
     for (int i = 0; i < want.n && !out->error && result == 1; i++) {
         const char *key = want.fact[i].key + strlen("run.");
-        const char *have = js_text(js_get(js_get(json, "settings"), key));
-        have = have ? have : facts_before(key);
-        have = have ? have : "none";
+        char word[40];
+        const char *have = recorded(word, sizeof word, js_get(json, "settings"), key);
         if (strcmp(have, want.fact[i].value) == 0)
             continue;
         result = fail(e, ERR_BUSY, "K05",

@@ -130,17 +130,6 @@ static void drop_label_map(struct plan_cell *cell)
     cell->n_words = n;
 }
 
-/* Masks are made when a run has trained: windows that leave gaps are refused before, if the patch is told. */
-static int check_stride(const struct config *c, const struct settings *set, struct error *e)
-{
-    for (int a = 0; a < 3; a++)
-        if (set->patch[a] && c->stride[a] > set->patch[a])
-            return fail(e, ERR_CONFIG, "C03",
-                        "--stride: %lld, allowed 1..%lld (the patch): windows must touch",
-                        (long long)c->stride[a], (long long)set->patch[a]);
-    return 0;
-}
-
 /* All words of a cell. The data come last, since they depend on what the others mean. */
 static int fill_cell(struct plan_cell *cell, const struct plan *p, struct error *e)
 {
@@ -162,9 +151,7 @@ static int fill_cell(struct plan_cell *cell, const struct plan *p, struct error 
         add_word(cell, mem_string(e, c->args[0]), e) < 0 || plan_train_config(&train, cell, e) < 0)
         return -1;
     cell->steps = train_total_steps(&train.set);
-    int result = check_stride(c, &train.set, e);
-    if (result == 0)
-        result = plan_view_words(data, &n, p, &p->views[cell->view], &train, e);
+    int result = plan_view_words(data, &n, p, &p->views[cell->view], &train, e);
     config_free(&train);
     mem_free(cell->words[--cell->n_words]); /* where the data stood so that the rest could be checked */
     for (int i = 0; i < n; i++)

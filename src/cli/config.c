@@ -173,6 +173,8 @@ static int set_word(int *out, const struct option_row *o, const char *text, stru
     }
     int number = o->kind == OPTION_FLAG ? choice_find("false|true|no|yes", text, strlen(text))
                                         : choice_find(o->choices, text, strlen(text));
+    if (number < 0 && o->old_choices)
+        number = choice_find(o->old_choices, text, strlen(text));
     if (number < 0)
         return refuse(o, text, "C01", e);
     *out = o->kind == OPTION_FLAG ? number & 1 : number;
@@ -381,6 +383,16 @@ int part_parse(int64_t *i, int64_t *n, const char *part, struct error *e)
     return fail_in(e, "--part");
 }
 
+int config_check_stride(const struct settings *s, struct error *e)
+{
+    for (int a = 0; a < 3; a++)
+        if (s->patch[a] && s->stride[a] > s->patch[a])
+            return fail(e, ERR_CONFIG, "C03",
+                        "--stride: %lld, allowed 1..%lld (the patch): windows must touch",
+                        (long long)s->stride[a], (long long)s->patch[a]);
+    return 0;
+}
+
 /* What spans several options, once all are set. */
 static int finish(struct config *c, struct error *e)
 {
@@ -411,9 +423,11 @@ static int finish(struct config *c, struct error *e)
     if (c->n_args < v->min_args || c->n_args > v->max_args)
         return fail(e, ERR_CONFIG, "C01", "%s: %d given, expected %s; see falx %s --help", v->name, c->n_args,
                     *v->args ? v->args : "no argument", v->name);
-    if (c->verb == VERB_TRAIN && method && method->check)
-        return method->check(&c->set, e);
-    return 0;
+    if (c->verb != VERB_TRAIN)
+        return 0;
+    if (config_check_stride(&c->set, e) < 0)
+        return -1;
+    return method && method->check ? method->check(&c->set, e) : 0;
 }
 
 /* File, then command line. */

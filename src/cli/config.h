@@ -87,9 +87,8 @@ struct config {
     char *input; /* -i */
     char *model; /* final|best|stage1 */
     int uncertainty, prob;
-    int tta, largest, adapt; /* 1, 0, or -1: as the run was trained to */
-    int window;              /* enum window_weight: even|gaussian */
-    int64_t stride[3];       /* 0 = half of the patch */
+    int tta, largest,
+        adapt; /* 1, 0, or -1: as the run was trained to; so are set.stride and set.window_mode */
     int64_t samples;
     char *part; /* --part i/n */
 
@@ -148,6 +147,9 @@ int verb_report(struct config *c);
 int verb_compare(struct config *c);
 int verb_bench(struct config *c);
 int verb_doctor(struct config *c);
+
+/* Refuses windows that leave gaps, if the patch is known: they are used after training. [C03] */
+int config_check_stride(const struct settings *s, struct error *e);
 
 /* Text of a preset for training, lines of `key = value`; NULL: no such preset. */
 const char *preset_text(const char *name);

@@ -129,7 +129,12 @@ int option_text(char *out, size_t cap, const struct option_row *o, const struct 
         else
             real_text(out, cap, *(const double *)at);
         return 1;
-    case OPTION_CHOICE: text_choice(out, cap, o->choices, *(const int *)at); return 1;
+    case OPTION_CHOICE:
+        if (*(const int *)at < 0)
+            snprintf(out, cap, "auto");
+        else
+            text_choice(out, cap, o->choices, *(const int *)at);
+        return 1;
     case OPTION_TEXT:
     case OPTION_PATH:
     case OPTION_COUNT_OR_PATH: break;
@@ -153,7 +158,8 @@ char *option_allowed(char *out, size_t cap, const struct option_row *o)
     if (o->kind == OPTION_FLAG)
         snprintf(out, cap, o->traits & OPTION_AUTO ? "true|false|auto" : "true|false");
     else if (o->choices)
-        snprintf(out, cap, "%s", o->choices);
+        snprintf(out, cap, "%s%s", o->choices,
+                 o->kind == OPTION_CHOICE && o->traits & OPTION_AUTO ? "|auto" : "");
     else if (o->kind == OPTION_TEXT || o->kind == OPTION_PATH)
         snprintf(out, cap, "text");
     else

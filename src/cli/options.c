@@ -10,6 +10,7 @@
  */
 #include "cli/options.h"
 #include "base/pool.h"
+#include "predict/predict.h"
 
 #define AT(field) offsetof(struct config, field)
 
@@ -343,12 +344,20 @@ const struct option_row options[] = {
     {.name = "tta", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(tta),
      .verbs = TRAIN | PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto",
      .help = "mean over the mirror images that training saw, too; with train, the run's default"},
-    {.name = "stride", .kind = OPTION_INT3, .group = GROUP_PREDICT, .offset = AT(stride),
-     .verbs = PREDICT | PSEUDO | COMPARE, .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 1024,
-     .meta = "X[,Y,Z]", .help = "voxels between windows; auto is half of the patch"},
-    {.name = "window", .kind = OPTION_CHOICE, .group = GROUP_PREDICT, .offset = AT(window),
-     .verbs = PREDICT | PSEUDO | COMPARE, .value = "gaussian", .choices = "even|gaussian",
-     .help = "weight of a window's voxels: all alike as in the paper, or less towards its rim"},
+    {.name = "stride", .kind = OPTION_INT3, .group = GROUP_PREDICT, .offset = AT(set.stride),
+     .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 1024, .meta = "X[,Y,Z]",
+     .help = "voxels between windows of validation, and the run's default; auto: half of the patch"},
+    {.name = "stride", .kind = OPTION_INT3, .group = GROUP_PREDICT, .offset = AT(set.stride),
+     .verbs = PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 1024,
+     .meta = "X[,Y,Z]", .help = "voxels between windows; auto: the run's"},
+    {.name = "window-mode", .aliases = "window", .kind = OPTION_CHOICE, .group = GROUP_PREDICT,
+     .offset = AT(set.window_mode), .verbs = TRAIN, .value = "gaussian", .choices = WINDOW_MODE_WORDS,
+     .old_choices = "even|gaussian",
+     .help = "window weighting of validation, and the run's default: constant (paper) or Gaussian"},
+    {.name = "window-mode", .aliases = "window", .kind = OPTION_CHOICE, .group = GROUP_PREDICT,
+     .offset = AT(set.window_mode), .verbs = PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto",
+     .choices = WINDOW_MODE_WORDS, .old_choices = "even|gaussian",
+     .help = "window weighting: constant (paper) or Gaussian; auto: the run's"},
     {.name = "samples", .kind = OPTION_INT, .group = GROUP_PREDICT, .offset = AT(samples),
      .verbs = PREDICT | PSEUDO | COMPARE, .traits = OPTION_AUTO, .value = "auto", .min = 2, .max = 16,
      .multiple = 2, .meta = "N", .help = "logit samples of the uncertainty; auto is 16"},

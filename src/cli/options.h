@@ -22,7 +22,7 @@ enum option_kind {                       /* what lies at the offset in struct co
 
 enum option_trait {
     OPTION_ARGV_ONLY = 1, /* makes no sense in a config file; not shown by --print-config */
-    OPTION_AUTO = 2,      /* the word "auto" is allowed and stored as 0, of flags and reals as -1 */
+    OPTION_AUTO = 2,      /* the word "auto" is allowed and stored as 0, of flags, choices and reals as -1 */
     OPTION_MAX_OPEN = 4,  /* max itself is not allowed */
     OPTION_NEEDED = 8     /* the verb refuses to run without it */
 };
@@ -51,13 +51,14 @@ struct option_row {
     unsigned verbs; /* bit 1 << verb */
     unsigned traits;
     enum option_group group;
-    const char *value;   /* default, as a user would write it; NULL = not set */
-    double min, max;     /* numbers; within 2^53, so that double holds every integer */
-    int64_t multiple;    /* integers must be a multiple of this; 0 = any */
-    const char *choices; /* "a|b|c" or NULL */
-    const char *id;      /* catalogue id of a range violation; NULL = "C02" */
-    const char *meta;    /* what --help calls the value */
-    const char *help;    /* one sentence, no full stop */
+    const char *value;       /* default, as a user would write it; NULL = not set */
+    double min, max;         /* numbers; within 2^53, so that double holds every integer */
+    int64_t multiple;        /* integers must be a multiple of this; 0 = any */
+    const char *choices;     /* "a|b|c" or NULL */
+    const char *old_choices; /* earlier names of the choices, in their order; still accepted; or NULL */
+    const char *id;          /* catalogue id of a range violation; NULL = "C02" */
+    const char *meta;        /* what --help calls the value */
+    const char *help;        /* one sentence, no full stop */
 };
 extern const struct option_row options[];
 extern const int n_options;

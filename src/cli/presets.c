@@ -22,13 +22,13 @@ static const struct {
     const char *name, *text;
 } presets[] = {
     {"paper-la", RELEASED "patch = 112,112,80\naugment = crop\nlambda-c = 0.09\ncov-mask = field\n"
-                          "recipe = paper-la\n"},
+                          "recipe = paper-la\nwindow-mode = constant\nstride = 18,18,4\n"},
     {"paper-pancreas20", RELEASED "patch = 96\naugment = crop\nlambda-c = 0.09\ncov-mask = inside\n"
-                                  "recipe = paper-pancreas\n"},
+                                  "recipe = paper-pancreas\nwindow-mode = constant\nstride = 16\n"},
     {"paper-pancreas5", RELEASED "patch = 96\naugment = crop\nlambda-c = 0.01\ncov-mask = inside\n"
-                                 "recipe = paper-pancreas\n"},
+                                 "recipe = paper-pancreas\nwindow-mode = constant\nstride = 16\n"},
     {"paper-colon5", RELEASED "patch = 96\naugment = paper\nlambda-c = 0.03\ncov-mask = inside\n"
-                              "recipe = paper-colon\n"},
+                              "recipe = paper-colon\nwindow-mode = constant\nstride = 16\n"},
     {"paper-text", "method = aua\nsteps = 6000\ndropout = none\nged-metric = joint\nnb-rule = bg-ring\n"
                    "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nrampup = continuous\n"
                    "sup-dice = false\nproto-ckpt = last\nproto-update = false\ncov-mask = none\n"},

@@ -366,14 +366,19 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     if ((c->set.patch[0] == 0 && choose_patch(c->set.patch, &out->store, &f->recipe, e) < 0) ||
         look_for_focus(c, &out->store, e) < 0)
         goto out;
-    for (int a = 0; a < 3; a++)
+    if (config_check_stride(&c->set, e) < 0)
+        goto out;
+    for (int a = 0; a < 3; a++) {
         f->patch[a] = (int)c->set.patch[a];
+        f->stride[a] = c->set.stride[a] ? (int)c->set.stride[a] : f->patch[a] / 2;
+    }
     snprintf(f->method, sizeof f->method, "%s", c->set.method);
     f->mirrors = train_mirrors(&c->set);
     f->sides = out->store.sides;
     f->tta = c->tta == 1;
     f->largest = c->largest == 1;
     f->adapt = c->adapt == 1;
+    f->window_mode = c->set.window_mode;
     f->late_covariance = c->set.stage2_cov && c->set.stages > 1;
     out->hash = hash_store(&out->val, hash_store(&out->store, 1));
     if (f->sides.axes)

@@ -27,6 +27,9 @@ int open_run(struct open_run *out, const char *folder, const struct run_request 
         goto failed;
     struct predict_options o = wanted->how;
     memcpy(o.patch, f->patch, sizeof o.patch);
+    if (o.stride[0] == 0)
+        memcpy(o.stride, f->stride, sizeof o.stride);
+    o.weight = (enum window_weight)choose(f->window_mode, wanted->window_mode);
     o.mirrors = choose(f->tta, wanted->tta) ? f->mirrors : 0;
     o.sides = f->sides;
     o.largest = choose(f->largest, wanted->largest);

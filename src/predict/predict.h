@@ -15,7 +15,8 @@
 #include "volume/sides.h"
 #include "volume/volume.h"
 
-enum window_weight { WINDOW_EVEN, WINDOW_GAUSSIAN }; /* the paper's rule; nnU-Net's sigma = 1/8 */
+enum window_weight { WINDOW_CONSTANT, WINDOW_GAUSSIAN }; /* the paper's rule; nnU-Net's sigma = 1/8 */
+#define WINDOW_MODE_WORDS "constant|gaussian"
 
 struct predict_options {
     int patch[3];

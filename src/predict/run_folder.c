@@ -22,12 +22,16 @@ static void axes_to_json(struct js_out *o, const char *key, int axes)
 void run_facts_to_json(struct js_out *o, const struct run_facts *f)
 {
     int64_t patch[3] = {f->patch[0], f->patch[1], f->patch[2]}, other[SIDES_CLASSES];
+    int64_t stride[3] = {f->stride[0], f->stride[1], f->stride[2]};
+    char word[16];
     for (int i = 0; i < SIDES_CLASSES; i++)
         other[i] = f->sides.other[i];
     js_out_text(o, "trained_method", f->method);
     js_out_int(o, "image_channels", f->channels);
     js_out_int(o, "n_classes", f->classes);
     js_out_ints(o, "network_patch", patch, 3);
+    js_out_text(o, "window_fusion", text_choice(word, sizeof word, WINDOW_MODE_WORDS, f->window_mode));
+    js_out_ints(o, "window_stride", stride, 3);
     axes_to_json(o, "mirrored_axes", f->mirrors);
     if (f->sides.axes) {
         axes_to_json(o, "exchanging_axes", f->sides.axes);
@@ -116,6 +120,22 @@ static int read_sides(struct sides *s, int classes, const struct js *json, struc
     return 0;
 }
 
+/* Runs older than the two settings had Gaussian windows half a patch apart. */
+static int read_windows(struct run_facts *f, const struct js *json, struct error *e)
+{
+    const struct js *mode = js_get(json, "window_fusion"), *stride = js_get(json, "window_stride");
+    const char *word = js_text(mode);
+    f->window_mode = WINDOW_GAUSSIAN;
+    if (mode && word && strcmp(word, "constant") == 0)
+        f->window_mode = WINDOW_CONSTANT;
+    else if (mode && (!word || strcmp(word, "gaussian") != 0))
+        return fail(e, ERR_DATA, "C01", "window_fusion is neither of " WINDOW_MODE_WORDS);
+    for (int a = 0; a < 3 && stride; a++)
+        if (read_int(&f->stride[a], js_at(stride, a), "window_stride", 0, f->patch[a], e) < 0)
+            return -1;
+    return 0;
+}
+
 static int read_facts(struct run_facts *f, const struct js *json, struct error *e)
 {
     const char *method = js_text(js_get(json, "trained_method"));
@@ -133,7 +153,7 @@ static int read_facts(struct run_facts *f, const struct js *json, struct error *
     js_int(&f->stages, js_get(json, "stages"));
     /* the first run folders did not tell the axes */
     if (read_flags(f, json, e) < 0 || read_axes(&f->mirrors, 7, json, "mirrored_axes", e) < 0 ||
-        read_sides(&f->sides, f->classes, json, e) < 0)
+        read_sides(&f->sides, f->classes, json, e) < 0 || read_windows(f, json, e) < 0)
         return -1;
     if (read_names(f, js_get(json, "class_names"), e) < 0)
         return -1;

@@ -19,6 +19,8 @@ struct run_facts {
     int tta;             /* 1: masks are means over those mirror images unless told otherwise */
     int largest;         /* 1: of every class only the largest component is kept unless told otherwise */
     int adapt;           /* 1: statistics are adapted to each scan unless told otherwise */
+    int window_mode;     /* enum window_weight */
+    int stride[3];       /* voxels between windows; 0: half of the patch */
     int late_covariance; /* 1: AUA's covariance was trained in stage 2, too */
     int64_t stages;      /* of AUA, as read from run.json's settings; 0 if they do not tell */
 };

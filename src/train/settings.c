@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "predict/predict.h"
 #include "train/checkpoint.h"
 
 enum kind { TEXT, INTEGER, CHOICE, REAL };
@@ -29,7 +30,8 @@ static const struct {
     LATER_WORD(sides, SIDES, "exchange"), /* data with sides is told by its hash */
     LATER_ROW(REAL, focus, "0"), ROW(REAL, dice_share), WORD(optimizer, OPTIMIZER), WORD(schedule, SCHEDULE),
     ROW(REAL, lr), ROW(REAL, momentum), ROW(REAL, weight_decay), ROW(REAL, clip), ROW(REAL, ema_decay),
-    ROW(INTEGER, val_every),
+    ROW(INTEGER, val_every), LATER_ROW(INTEGER, stride[0], "0"), LATER_ROW(INTEGER, stride[1], "0"),
+    LATER_ROW(INTEGER, stride[2], "0"), LATER_WORD(window_mode, WINDOW_MODE, "gaussian"),
     ROW(REAL, consistency), ROW(REAL, teacher_noise), WORD(ramp, RAMP),
     LATER_ROW(INTEGER, rampup_length, "0"), WORD(sup_dice, SWITCH),
     ROW(INTEGER, ssn_rank), ROW(INTEGER, mc_samples), WORD(cov_mask, COV_MASK),

@@ -57,6 +57,10 @@ struct settings {
 
     int64_t val_every; /* steps between validations; 0 = only at the end */
 
+    /* windows of validation and prediction; no training step depends on them */
+    int64_t stride[3]; /* voxels between windows; 0 = half of the patch */
+    int window_mode;   /* enum window_weight */
+
     /* mean teacher family and AUA */
     double consistency;           /* w_max, lambda_g of aua; the published ones are in struct method */
     double teacher_noise;         /* 0.1, clipped at twice that */

@@ -157,8 +157,12 @@ static int validate_target(struct trainer *t, struct error *e)
     struct train_private *own = t->own;
     const struct train_listener *l = &own->o->listen;
     const struct model *m = &t->models[t->target];
-    const int64_t *p = t->set->patch;
-    struct validate_options o = {.patch = {(int)p[0], (int)p[1], (int)p[2]}, .stop = l->stop, .arg = l->arg};
+    const int64_t *p = t->set->patch, *stride = t->set->stride;
+    struct validate_options o = {.patch = {(int)p[0], (int)p[1], (int)p[2]},
+                                 .stride = {(int)stride[0], (int)stride[1], (int)stride[2]},
+                                 .weight = (enum window_weight)t->set->window_mode,
+                                 .stop = l->stop,
+                                 .arg = l->arg};
     struct validation v;
     if (validate(&v, t->dev, m->params, &m->tested, own->o->val, &o, e) < 0)
         return -1;

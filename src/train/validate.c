@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "predict/predict.h"
-
 /* Voxels of every class in truth, prediction and both -> Dice of class 1 .. n into dice[0 .. n-1];
  * NaN where a class is in neither. */
 static void dice_of(double *dice, int n, const label_t *truth, const label_t *prediction, size_t voxels)
@@ -67,7 +65,8 @@ int validate(struct validation *out, struct device *dev, struct params *p, const
 {
     struct predict_model model = {p, *def};
     struct predict_options po = {.patch = {o->patch[0], o->patch[1], o->patch[2]},
-                                 .weight = WINDOW_GAUSSIAN,
+                                 .stride = {o->stride[0], o->stride[1], o->stride[2]},
+                                 .weight = o->weight,
                                  .stop = o->stop,
                                  .arg = o->arg};
     struct predictor *predictor = NULL;

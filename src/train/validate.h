@@ -5,6 +5,7 @@
 #define FALX_VALIDATE_H
 
 #include "net/net.h"
+#include "predict/predict.h"
 #include "sample/case_store.h"
 
 enum { VALIDATE_CLASSES = 256 };
@@ -17,7 +18,8 @@ struct validation {
 };
 
 struct validate_options {
-    int patch[3];           /* windows overlap by half of it */
+    int patch[3], stride[3]; /* as in struct predict_options */
+    enum window_weight weight;
     int (*stop)(void *arg); /* 1: give up with ERR_STOPPED; may be NULL */
     void *arg;
 };
