@@ -52,7 +52,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 Q        := $(if $(V),,@)
 SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
 
-.PHONY: all cuda emulated bundle help deps test check demo lint fuzz bench asan tsan size clean
+.PHONY: all cuda emulated bundle help deps test check demo lint format fuzz bench asan tsan size clean
 .DEFAULT_GOAL := all
 
 all: deps                       ## build the program at build/falx and the library in build/lib
@@ -87,8 +87,11 @@ check: all                      ## the quick part: unit tests and the fault cata
 demo: all                       ## train a baseline and AUA on synthetic scans, score both; demo/report.html
 	@tools/demo
 
-lint: deps                      ## second compiler, who-includes-whom, libraries in one place, widths, marks
+lint: deps                      ## format, second compiler, allowed includes, libraries in one place, widths, marks
 	@tools/lint
+
+format: deps                    ## format all sources as .clang-format says
+	@tools/format
 
 fuzz: deps                      ## fuzz every parser for SECONDS_EACH (default 60)
 	@$(MAKE) --no-print-directory -j$(shell nproc) B=build/fuzz CC=clang LDFLAGS= CFLAGS="-O1 -g \
