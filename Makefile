@@ -110,7 +110,7 @@ tsan: deps                      ## build with the thread sanitizer in build/tsan
 	@$(MAKE) --no-print-directory -j$(shell nproc) B=build/tsan LDFLAGS= \
 	    CFLAGS="-O1 -g -fsanitize=thread" everything
 
-size:                           ## lines by folder, longest files and functions
+size:                           ## code lines, comments, function lengths per folder; longest files and functions
 	@tools/size
 
 clean:                          ## remove build/ and demo/
