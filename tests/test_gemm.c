@@ -7,8 +7,11 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/rng.h"
+#include "device/device.h"
 #include "device/isa/levels.h"
 #include "test.h"
 
@@ -467,6 +470,40 @@ static void test_turned(void **state)
     }
 }
 
+static int base_is_best(void)
+{
+    return isa_level(NULL) == isa_level("base") && strcmp(isa_best_name(), "base") == 0 && !isa_level("avx2");
+}
+
+static int unknown_level_is_rejected(void)
+{
+    struct device_options o = {.name = "cpu", .threads = 1};
+    struct device *dev = NULL;
+    struct error e = {0};
+    return device_open(&dev, &o, &e) < 0 && e.code == ERR_DEVICE && strstr(e.text, "\"sse9\"");
+}
+
+/* The level is chosen once in a process, so each value of FALX_CPU_ISA gets a process. The first test: this
+ * process must not have chosen yet. */
+static void holds_with_isa(const char *level, int (*holds)(void))
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("FALX_CPU_ISA", level, 1);
+        _exit(holds() ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void test_level_from_environment(void **state)
+{
+    (void)state;
+    holds_with_isa("base", base_is_best);
+    holds_with_isa("sse9", unknown_level_is_rejected);
+}
+
 static void test_levels(void **state)
 {
     (void)state;
@@ -492,9 +529,15 @@ static void test_levels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels),      cmocka_unit_test(test_shapes), cmocka_unit_test(test_heights),
-        cmocka_unit_test(test_convolution), cmocka_unit_test(test_lines),  cmocka_unit_test(test_cutting),
-        cmocka_unit_test(test_borders),     cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_level_from_environment),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_heights),
+        cmocka_unit_test(test_convolution),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_cutting),
+        cmocka_unit_test(test_borders),
+        cmocka_unit_test(test_turned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,15 @@
  * saves the wide registers is known to __builtin_cpu_supports. AMX needs one consent more: the
  * kernel gives a process the 8 KiB of tile registers only when asked, and threads inherit what was
  * granted before they started; where it refuses, the level below is the best.
+ *
+ * FALX_CPU_ISA=LEVEL caps the level, so that a newer CPU gives the bits of an older one. cpu_open() rejects
+ * a level that the CPU lacks.
  */
 #include "device/isa/levels.h"
 
 #include <cpuid.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -80,10 +84,21 @@ static const struct {
 
 static int best; /* index of the best level that runs here, once asked */
 
+/* FALX_CPU_ISA, NULL if unset or empty. */
+static const char *requested_level(void)
+{
+    const char *name = getenv("FALX_CPU_ISA");
+    return name && *name ? name : NULL;
+}
+
 static void ask(void)
 {
+    const char *wanted = requested_level();
     while (best + 1 < ISA_LEVELS && levels[best + 1].here())
         best++;
+    for (int i = 0; i < best && wanted; i++)
+        if (strcmp(isa_names[i], wanted) == 0)
+            best = i;
 }
 
 static int best_level(void)
@@ -106,5 +121,6 @@ const struct isa_ops *isa_level(const char *name)
 
 const char *isa_best_name(void)
 {
-    return isa_names[best_level()];
+    const char *wanted = requested_level();
+    return wanted ? wanted : isa_names[best_level()];
 }

@@ -25,6 +25,6 @@ extern const char *const isa_names[ISA_LEVELS]; /* "base", "avx2", "avx512", "av
 /* The best level of this machine, or the one named if the machine has it, else NULL. The first call asks
  * the kernel for the AMX tiles: before any thread is started. */
 const struct isa_ops *isa_level(const char *name);
-const char *isa_best_name(void);
+const char *isa_best_name(void); /* or the value of FALX_CPU_ISA, valid or not */
 
 #endif
