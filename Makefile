@@ -140,7 +140,7 @@ $(B)/lib/libfalx.so: $(B)/lib/falx.o
 
 # Where the build stands now.
 $(B)/lib/pkgconfig/falx.pc: src/base/version.h Makefile
-	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: falx' 'Description: outlines organs in 3D scans' \
+	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: falx' 'Description: semi-supervised 3D medical image segmentation' \
 	    'Version: $(VERSION)' 'Requires.private: $(PKGS)' 'Cflags: -I$(abspath src/api)' \
 	    'Libs: -L$(abspath $(B)/lib) -lfalx' 'Libs.private: -lm -ldl -pthread' > $@
 

@@ -26,17 +26,17 @@ static int (*const verb_functions[VERB_COUNT])(struct config *c) = {
 static void print_overview(FILE *to)
 {
     fprintf(to,
-            "falx %s - outline organs in 3D scans from few labels\n\n"
+            "falx %s - semi-supervised 3D medical image segmentation\n\n"
             "usage: falx VERB [options] ...\n\n",
             FALX_VERSION);
     for (int v = 0; v < VERB_COUNT; v++)
-        fprintf(to, "  %-8s %-17s %s\n", verbs[v].name, verbs[v].args, verbs[v].about);
+        fprintf(to, "  %-8s %-18s %s\n", verbs[v].name, verbs[v].args, verbs[v].about);
     fprintf(to, "\n  falx VERB --help    options of a verb\n"
                 "  falx --version      version\n"
-                "  falx --limits       limits that input is held to\n"
-                "\nExit codes: 0 done, 1 internal error, 2 command line or config, 3 input refused,\n"
-                "4 system (disk, permission), 5 memory, 6 device, 7 numbers, 9 busy or checkpoint,\n"
-                "10 stopped on request, to be resumed.\n");
+                "  falx --limits       limits on input\n"
+                "\nExit codes: 0 done, 1 internal error, 2 command line or config, 3 invalid input,\n"
+                "4 system (disk, permission), 5 memory, 6 device, 7 NaN or divergence,\n"
+                "9 locked folder or checkpoint, 10 interrupted (continue with --resume).\n");
 }
 
 static int find_verb(enum verb *out, const char *name, struct error *e)
