@@ -228,7 +228,7 @@ $(B)/test_%: tests/test_%.c $(B)/libfalx.a $(CLI_PART)
 	$(call SAY,test)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(CLI_PART) $(B)/libfalx.a -lcmocka $(HDF5) $(LIBS)
 
-$(B)/faults: $(wildcard tests/faults/*.[ch]) $(B)/libfalx.a
+$(B)/faults: $(wildcard tests/faults/*.[ch]) tests/fact.h $(B)/libfalx.a
 	$(call SAY,test)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -Itests/faults -o $@ $(filter %.c %.a,$^) $(HDF5) $(LIBS)
 

@@ -22,6 +22,7 @@
 
 #include "base/base.h"
 #include "base/io.h"
+#include "fact.h"
 #include "faults.h"
 
 enum { OUTPUT_MAX = 1 << 20, WORDS_MAX = 40, REFUSAL_MS = 100, REFUSAL_KIB = 64 << 10, TRIES = 5 };
@@ -88,23 +89,34 @@ static void judge_line(const char *head)
     judge(!control, "no control bytes in the line");
 }
 
-void expect_refusal_slow(int exit_code, const char *path, const char *reason)
+static void judge_id(const char *id)
 {
     char tail[16];
-    snprintf(tail, sizeof tail, "[%s]\n", running->id);
+    snprintf(tail, sizeof tail, "[%s]\n", id);
+    judge(text_ends_with(last.err, tail), "line ends in [%s]", id);
+}
+
+void expect_fact(const char *fact)
+{
+    judge(is_fact(fact), "\"%s\" is a fact, no wording", fact);
+    judge(strstr(last.err, fact) != NULL, "line says \"%s\"", fact);
+}
+
+void expect_refusal_slow(int exit_code, const char *path, const char *fact)
+{
     judge(last.exit_code == exit_code, "exit code %d, expected %d", last.exit_code, exit_code);
     judge_line("falx: error: ");
     judge(strstr(last.err, path) != NULL, "line names \"%s\"", path);
-    judge(strstr(last.err, reason) != NULL, "line says \"%s\"", reason);
-    judge(text_ends_with(last.err, tail), "line ends in [%s]", running->id);
+    expect_fact(fact);
+    judge_id(running->id);
     judge(last.before == last.after, "nothing created or changed");
 }
 
 static void run_words(void);
 
-void expect_refusal(int exit_code, const char *path, const char *reason)
+void expect_refusal(int exit_code, const char *path, const char *fact)
 {
-    expect_refusal_slow(exit_code, path, reason);
+    expect_refusal_slow(exit_code, path, fact);
     if (getenv("FALX_FAULTS_RELAXED"))
         return; /* sanitizers cost time and memory of their own */
     /* other work on the machine may delay a run: the quickest of a few counts */
@@ -118,19 +130,28 @@ void expect_refusal(int exit_code, const char *path, const char *reason)
     judge(kib <= REFUSAL_KIB, "refused with %ld KiB above baseline, at most %d", kib, REFUSAL_KIB);
 }
 
-void expect_accepted(const char *warning)
+void expect_warning(const char *id, const char *fact)
 {
     judge(last.exit_code == 0, "exit code %d, expected 0", last.exit_code);
-    if (warning) {
-        judge_line("falx: warning: ");
-        judge(strstr(last.err, warning) != NULL, "warning says \"%s\"", warning);
+    judge_line("falx: warning: ");
+    expect_fact(fact);
+    if (id)
+        judge_id(id);
+}
+
+void expect_accepted(const char *fact)
+{
+    if (fact) {
+        expect_warning(running->id, fact);
     } else {
+        judge(last.exit_code == 0, "exit code %d, expected 0", last.exit_code);
         judge(last.err[0] == '\0', "nothing on stderr");
     }
 }
 
 void expect_output(const char *text)
 {
+    judge(is_fact(text), "\"%s\" is a fact, no wording", text);
     judge(strstr(last.out, text) != NULL, "output contains \"%s\"", text);
 }
 

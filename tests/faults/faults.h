@@ -24,15 +24,19 @@ extern const struct fault faults_nifti[], faults_gzip[], faults_nrrd[], faults_h
  * time and peak memory. Before and after, the scratch folder is hashed. */
 void run(const char *first, ...);
 /* After run(): the contract of a refusal. Exit code as given, exactly one stderr line of <= 400 printable
- * bytes starting "falx: error: ", containing `path` and `reason` and ending in "[id]" of the running
- * test; nothing created or changed; <= 100 ms and <= 64 MiB above baseline. */
-void expect_refusal(int exit_code, const char *path, const char *reason);
+ * bytes starting "falx: error: ", containing `path` and `fact` (fact.h; "" for none) and ending in "[id]"
+ * of the running test; nothing created or changed; <= 100 ms and <= 64 MiB above baseline. */
+void expect_refusal(int exit_code, const char *path, const char *fact);
 /* Same, but time and memory are not judged (refusals that need the voxels). */
-void expect_refusal_slow(int exit_code, const char *path, const char *reason);
-/* Exit 0 and, if `warning` is not NULL, exactly one stderr line "falx: warning: " containing it; if NULL,
- * empty stderr. */
-void expect_accepted(const char *warning);
-/* stdout of the last run contains the text. */
+void expect_refusal_slow(int exit_code, const char *path, const char *fact);
+/* Exit 0 and, if `fact` is not NULL, exactly one stderr line "falx: warning: " containing it and ending in
+ * "[id]"; if NULL, empty stderr. */
+void expect_accepted(const char *fact);
+/* The warning of another id, or of none (NULL). */
+void expect_warning(const char *id, const char *fact);
+/* stderr of the last run contains the fact. */
+void expect_fact(const char *fact);
+/* stdout of the last run contains the fact. */
 void expect_output(const char *text);
 /* Any other condition. */
 #define expect(cond) expect_that((cond), #cond, __FILE__, __LINE__)
