@@ -6,7 +6,7 @@ PyTorch runs every variant it has, each in a process of its own (standard and ch
 compiled ones from version 2 on); the best one counts. Seconds are medians over all turns.
 
 Usage: python3 tools/bench_torch.py [FALX] [--sizes 32,64,96] [--turns 2] [--precision f32|bf16|both]
-           [--variants 'last,last bf16']
+           [--variants 'last,last bf16'] [--json]
 """
 import argparse
 import json
@@ -121,6 +121,7 @@ def main():
     parse.add_argument('--sizes', default='32,64,96')
     parse.add_argument('--turns', type=int, default=2)
     parse.add_argument('--precision', default='both', choices=['f32', 'bf16', 'both'])
+    parse.add_argument('--json', action='store_true', help='a list of rows instead of text')
     parse.add_argument('--variants', help='of PyTorch, comma-separated; all that it has if not given')
     o = parse.parse_args()
     import torch
@@ -128,7 +129,9 @@ def main():
     variants = ['plain', 'last'] + (['last bf16', 'last bf16 compiled'] if new else [])
     variants = o.variants.split(',') if o.variants else variants
     precisions = ['f32', 'bf16'] if o.precision == 'both' else [o.precision]
-    print(f'PyTorch {torch.__version__}, {THREADS} threads; seconds, MiB; ratios are PyTorch over falx')
+    rows = []
+    if not o.json:
+        print(f'PyTorch {torch.__version__}, {THREADS} threads; seconds, MiB; ratios are PyTorch over falx')
     for size in map(int, o.sizes.split(',')):
         for what in ('train', 'window'):
             theirs, ours = {v: [] for v in variants}, {p: [] for p in precisions}
@@ -139,12 +142,22 @@ def main():
                     theirs[v].append(torch_run(what, size, v))
             seconds = lambda runs: statistics.median(r['seconds'] for r in runs)
             mib = lambda runs: max(r['kib'] for r in runs) / 1024
+            version = theirs[variants[0]][0]['version']
+            measured = [('falx', '', p, p, ours[p]) for p in precisions]
+            measured += [('PyTorch', version, v.replace(' bf16', ''), 'bf16' if 'bf16' in v else 'f32', theirs[v]) for v in variants]
+            rows += [{'what': what, 'size': size, 'program': name, 'program_version': of, 'variant': '' if name == 'falx' else variant,
+                      'precision': precision, 'threads': THREADS, 'seconds': f'{seconds(taken):.4g}', 'mib': f'{mib(taken):.0f}'}
+                     for name, of, variant, precision, taken in measured]
+            if o.json:
+                continue
             best = min(theirs, key=lambda v: seconds(theirs[v]))
             print(f'{what:6} {size:3}  PyTorch {best:18} {seconds(theirs[best]):8.4f} {mib(theirs[best]):6.0f}')
             for p in precisions:
                 print(f'{"":10}  falx    {p:18} {seconds(ours[p]):8.4f} {mib(ours[p]):6.0f}'
                       f'   {seconds(theirs[best]) / seconds(ours[p]):5.2f} times as fast,'
                       f' {mib(ours[p]) / mib(theirs[best]):.2f} of the memory', flush=True)
+    if o.json:
+        print(json.dumps(rows, indent=1))
 
 
 if __name__ == '__main__':
