@@ -236,7 +236,7 @@ static void threads_do_not_matter(void **state)
     assert_int_equal(code, ERR_DATA);
     assert_non_null(strstr(one.text, "case4.nii.gz: 36x40x34 voxels, the image has 40x36x34 [L02]"));
     assert_non_null(strstr(one.text, "case5.nii.gz: "));
-    assert_non_null(strstr(one.text, "\"case2\" is the same scan, moved by (-3, -1, -2) voxels"));
+    assert_non_null(strstr(one.text, "\"case2\" is the same scan shifted by (-3, -1, -2) voxels"));
     assert_non_null(strstr(one.text, "1 such volume will be padded"));
     for (int threads = 2; threads <= 4; threads++) {
         check(&many, &code, home, threads, 0);
@@ -247,6 +247,52 @@ static void threads_do_not_matter(void **state)
     assert_int_equal(code, ERR_NONE);
     assert_int_equal(many.report.n_problems, 0);
     assert_non_null(strstr(many.text, "skipped: "));
+    io_remove_tree(home);
+    mem_free(home);
+}
+
+/* How often `part` is in `text`. */
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, part)); at++)
+        n++;
+    return n;
+}
+
+/* Scans 0..3 again, first shifted, then identical: one line each for pairs of one kind from four on. */
+static void many_duplicates_are_one_line(void **state)
+{
+    (void)state;
+    char *home, path[300];
+    struct log log;
+    enum error_code code;
+    assert_ok(io_temp_folder(&home, &e), e);
+    snprintf(path, sizeof path, "%s/images", home);
+    assert_ok(io_make_folders(path, &e), e);
+    for (int i = 0; i < 4; i++) {
+        struct cut whole = {(uint64_t)i + 1, {0, 0, 0}, {40, 36, 34}, 1, 0, 0}, shifted = whole;
+        shifted.first[0] = 2;
+        snprintf(path, sizeof path, "%s/images/p%d_ed.nii.gz", home, i);
+        put_scene(path, &whole, 0);
+        snprintf(path, sizeof path, "%s/images/p%d_es.nii.gz", home, i);
+        put_scene(path, &shifted, 0);
+    }
+    check(&log, &code, home, 2, 0);
+    assert_int_equal(code, ERR_NONE);
+    assert_int_equal(count_of(log.text, "[L09]"), 1);
+    assert_non_null(strstr(log.text, "4 pairs"));
+    assert_int_equal(count_of(log.text, "p0_ed and p0_es"), 1);
+    assert_int_equal(count_of(log.text, " and p"), 3);
+    assert_non_null(strstr(log.text, "--leave-out"));
+    snprintf(path, sizeof path, "%s/test.list", home); /* three shifted pairs: a line each */
+    assert_ok(io_write_all(path, 0666, "p0_es\n", 6, &e), e);
+    snprintf(path, sizeof path, "%s/images/p0_es.nii.gz", home);
+    put_scene(path, &(struct cut){1, {0, 0, 0}, {40, 36, 34}, 1, 0, 0}, 0);
+    check(&log, &code, home, 2, 0);
+    assert_int_equal(code, ERR_DATA); /* a test case in training */
+    assert_int_equal(log.report.n_problems, 1);
+    assert_int_equal(count_of(log.text, "[L09]"), 4);
     io_remove_tree(home);
     mem_free(home);
 }
@@ -396,13 +442,13 @@ static void real_twins(void **state)
     check(&log, &code, path, 2, 0);
     assert_int_equal(code, ERR_NONE);
     assert_int_equal(log.report.n_warnings, 1);
-    assert_non_null(strstr(log.text, "\"CMPXO4J23G58J53Q98SZ\" is the same scan, moved by (7, 7, 0) "
-                                     "voxels, as labelled case \"0RZDK210BSMWAA6467LU\""));
+    assert_non_null(strstr(log.text, "\"CMPXO4J23G58J53Q98SZ\" is the same scan shifted by (7, 7, 0) "
+                                     "voxels as labelled case \"0RZDK210BSMWAA6467LU\""));
     unpack(home, "hippocampus", "hippocampus/hippocampus.tar", "");
     snprintf(path, sizeof path, "%s/hippocampus", home);
     check(&log, &code, path, 2, 0);
     assert_int_equal(code, ERR_NONE);
-    assert_null(strstr(log.text, "the same"));
+    assert_null(strstr(log.text, "same scan"));
     io_remove_tree(home);
     mem_free(home);
 }
@@ -416,6 +462,7 @@ int main(void)
         T(thick_slices_are_compared),
         T(small_and_flat_scans_have_none),
         T(threads_do_not_matter),
+        T(many_duplicates_are_one_line),
         T(a_stray_label_is_told_once),
         T(labels_without_foreground_are_refused),
         T(missing_classes_are_told_as_runs),

@@ -155,9 +155,9 @@ static void json_classes(struct js_out *o, const struct dataset *d, const struct
     js_out_close(o, ']');
 }
 
-static void json_twins(struct js_out *o, const struct dataset *d, const struct check_result *r)
+static void json_duplicates(struct js_out *o, const struct dataset *d, const struct check_result *r)
 {
-    js_out_open(o, "twins", '[');
+    js_out_open(o, "duplicates", '[');
     for (int i = 0; i < r->n_twins; i++) {
         const struct twin *t = &r->twins[i];
         int64_t offset[3] = {t->offset[0], t->offset[1], t->offset[2]};
@@ -187,7 +187,7 @@ static int print_as_json(const struct dataset *d, const struct check_result *r, 
     json_lines(&o, "warnings", told, REPORT_WARNING);
     json_lines(&o, "notes", told, REPORT_NOTE);
     json_classes(&o, d, r);
-    json_twins(&o, d, r);
+    json_duplicates(&o, d, r);
     json_cases(&o, d, r);
     js_out_close(&o, '}');
     return console_json(&o);

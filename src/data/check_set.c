@@ -216,21 +216,74 @@ static const char *role(const struct data_case *c)
     return c->split == SPLIT_TEST ? "test" : c->label ? "labelled" : "unlabelled";
 }
 
-static void tell_twins(struct check_job *j)
+/* Pairs of cases by what they mean for a split. */
+enum pair_kind { PAIR_LEAK, PAIR_IDENTICAL, PAIR_SIMILAR, PAIR_KINDS };
+enum { PAIRS_SHOWN = 3 }; /* from one more on, one line with that many examples */
+
+static const struct {
+    const char *many, *advice;
+    enum report_kind kind;
+} pair_rows[PAIR_KINDS] = {
+    [PAIR_LEAK] = {"test cases are identical to training cases", "exclude one of each pair with --leave-out",
+                   REPORT_PROBLEM},
+    [PAIR_IDENTICAL] = {"pairs of cases are identical", "exclude one of each pair with --leave-out",
+                        REPORT_WARNING},
+    [PAIR_SIMILAR] = {"pairs of cases look like the same scan",
+                      "keep each pair on one side of a split: list both in one file (--labeled, --leave-out)",
+                      REPORT_WARNING},
+};
+
+static enum pair_kind kind_of(const struct check_job *j, const struct twin *t)
 {
-    for (int i = 0; i < j->out->n_twins; i++) {
-        const struct twin *t = &j->out->twins[i];
-        const struct data_case *a = &j->d->cases[t->a], *b = &j->d->cases[t->b];
-        int leak = t->exact && a->split != b->split;
-        char how[100] = "the same voxels as";
-        if (!t->exact)
-            snprintf(how, sizeof how, "the same scan, moved by (%d, %d, %d) voxels, as", t->offset[0],
-                     t->offset[1], t->offset[2]);
-        report_line(j->o->report, leak ? REPORT_PROBLEM : REPORT_WARNING, b->images[0], "L09",
-                    "%s case \"%.60s\" is %s %s case \"%.60s\"", role(b), b->name, how, role(a), a->name);
-        if (leak)
+    if (!t->exact)
+        return PAIR_SIMILAR;
+    return j->d->cases[t->a].split != j->d->cases[t->b].split ? PAIR_LEAK : PAIR_IDENTICAL;
+}
+
+static void report_pair(struct check_job *j, const struct twin *t, enum pair_kind kind)
+{
+    const struct data_case *a = &j->d->cases[t->a], *b = &j->d->cases[t->b];
+    char how[100] = "identical to";
+    if (!t->exact)
+        snprintf(how, sizeof how, "the same scan shifted by (%d, %d, %d) voxels as", t->offset[0],
+                 t->offset[1], t->offset[2]);
+    report_line(j->o->report, pair_rows[kind].kind, b->images[0], "L09",
+                "%s case \"%.60s\" is %s %s case \"%.60s\"", role(b), b->name, how, role(a), a->name);
+}
+
+/* `pairs` of one kind in one line: the count, examples, what to do. */
+static void report_many(struct check_job *j, const struct twin *const *pairs, int n, enum pair_kind kind)
+{
+    char shown[200] = "";
+    for (int i = 0; i < PAIRS_SHOWN; i++) {
+        size_t used = strlen(shown);
+        snprintf(shown + used, sizeof shown - used, "%s%.28s and %.28s", i ? ", " : "",
+                 j->d->cases[pairs[i]->a].name, j->d->cases[pairs[i]->b].name);
+    }
+    report_line(j->o->report, pair_rows[kind].kind, NULL, "L09", "%d %s (%s, ...); %s", n,
+                pair_rows[kind].many, shown, pair_rows[kind].advice);
+}
+
+static int report_twins(struct check_job *j, struct error *e)
+{
+    const struct check_result *r = j->out;
+    const struct twin **pairs = mem_alloc(e, (size_t)r->n_twins, sizeof *pairs);
+    if (!pairs)
+        return -1;
+    for (enum pair_kind kind = 0; kind < PAIR_KINDS; kind++) {
+        int n = 0;
+        for (int i = 0; i < r->n_twins; i++)
+            if (kind_of(j, &r->twins[i]) == kind)
+                pairs[n++] = &r->twins[i];
+        if (n > PAIRS_SHOWN)
+            report_many(j, pairs, n, kind);
+        for (int i = 0; i < n && n <= PAIRS_SHOWN; i++)
+            report_pair(j, pairs[i], kind);
+        if (n && pair_rows[kind].kind == REPORT_PROBLEM)
             problem(j);
     }
+    mem_free(pairs);
+    return 0;
 }
 
 /* ---- what training will do ------------------------------------------------------------------- */
@@ -288,9 +341,8 @@ int check_set(struct check_job *j, struct error *e)
         refuse_none_left(j);
     else if (!many && (j->out->n_bad == 0 || j->o->skip_bad)) /* bad: a class may hide there */
         check_classes(j);
-    if (find_twins(j, e) < 0)
+    if (find_twins(j, e) < 0 || report_twins(j, e) < 0)
         return -1;
-    tell_twins(j);
     check_patch(j);
     check_batch(j);
     return 0;
