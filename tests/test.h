@@ -16,6 +16,7 @@
 #define test_fail(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
 
 #include "base/io.h"
+#include "fact.h"
 
 /* The call succeeded; else its error is shown. */
 #define assert_ok(call, e)                                                                                   \
@@ -24,13 +25,56 @@
             test_fail("%s: %s [%s]", #call, (e).text, (e).id);                                               \
     } while (0)
 
-/* The call failed with this code and catalogue id. */
-#define assert_refused(call, e, want_code, want_id)                                                          \
+/* What messages say is asserted through these alone: the id, and facts (fact.h) that must be in the text. */
+
+/* NULL-terminated facts. */
+#define FACTS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* assert_refused(call, e, code, id, facts...): the call failed with this code, catalogue id and text. */
+#define assert_refused(call, e, want_code, ...)                                                              \
     do {                                                                                                     \
         assert_int_equal((call), -1);                                                                        \
-        assert_int_equal((e).code, (want_code));                                                             \
-        assert_string_equal((e).id, (want_id));                                                              \
+        assert_error(e, want_code, __VA_ARGS__);                                                             \
     } while (0)
+/* assert_error(e, code, id, facts...): e is this error. */
+#define assert_error(e, want_code, ...)                                                                      \
+    do {                                                                                                     \
+        assert_int_equal((e).code, (want_code));                                                             \
+        assert_string_equal((e).id, FACTS(__VA_ARGS__)[0]);                                                  \
+        test_says((e).text, FACTS(__VA_ARGS__) + 1, __FILE__, __LINE__);                                     \
+    } while (0)
+/* assert_says(text, facts...): for texts without an id. */
+#define assert_says(text, ...) test_says(text, FACTS(__VA_ARGS__), __FILE__, __LINE__)
+/* assert_reported(kind, id, facts...): test_listen heard one line of this kind and id ("" for none) that holds
+ * all the facts. */
+#define assert_reported(kind, ...) assert_logged(test_told, kind, __VA_ARGS__)
+#define assert_logged(log, kind, ...)                                                                        \
+    do {                                                                                                     \
+        if (!test_find(log, kind, FACTS(__VA_ARGS__), __FILE__, __LINE__))                                   \
+            test_fail("no line of kind %d with %s in:\n%s", (int)(kind), #__VA_ARGS__, log);                 \
+    } while (0)
+/* No line of this id was heard. */
+#define assert_not_reported(kind, ...)                                                                       \
+    assert_false(test_find(test_told, kind, FACTS(__VA_ARGS__), __FILE__, __LINE__))
+
+static inline void test_fact(const char *fact, const char *file, int line)
+{
+    if (!is_fact(fact)) {
+        print_error("\"%s\" is wording, expected a fact (fact.h)\n", fact);
+        _fail(file, line);
+    }
+}
+
+static inline void test_says(const char *text, const char *const *facts, const char *file, int line)
+{
+    for (; *facts; facts++) {
+        test_fact(*facts, file, line);
+        if (!strstr(text, *facts)) {
+            print_error("\"%s\" lacks \"%s\"\n", text, *facts);
+            _fail(file, line);
+        }
+    }
+}
 
 /* A folder of real files named by FALX_TEST_DATA, or NULL (then say skip()). */
 static inline const char *test_data(const char *sub, char *out, size_t cap)
@@ -60,14 +104,47 @@ static inline int test_folder_remove(void **state)
     return 0;
 }
 
-/* What test_listen, the `line` of a struct report, has heard, a line each. */
+/* Appends a report to a log of lines "KIND text". */
+static inline void test_log(char *log, size_t cap, enum report_kind kind, const char *text)
+{
+    size_t n = strlen(log);
+    snprintf(log + n, cap - n, "%d %s\n", (int)kind, text);
+}
+
+/* What test_listen, the `line` of a struct report, has heard. */
 static char test_told[4000];
 
 static inline void test_listen(struct report *r, enum report_kind kind, const char *text)
 {
-    size_t n = strlen(test_told);
-    (void)r, (void)kind;
-    snprintf(test_told + n, sizeof test_told - n, "%s\n", text);
+    (void)r;
+    test_log(test_told, sizeof test_told, kind, text);
+}
+
+static inline int test_has_facts(const char *text, const char *const *facts)
+{
+    for (; *facts; facts++)
+        if (!strstr(text, *facts))
+            return 0;
+    return 1;
+}
+
+/* Whether a line of the log is of this kind, ends in the id words[0], and holds the facts words[1...]. */
+static inline int test_find(const char *log, enum report_kind kind, const char *const *words,
+                            const char *file, int line)
+{
+    char text[800], head[16], tail[16];
+    snprintf(head, sizeof head, "%d ", (int)kind);
+    snprintf(tail, sizeof tail, *words[0] ? " [%s]" : "", words[0]);
+    for (int i = 1; words[i]; i++)
+        test_fact(words[i], file, line);
+    for (size_t n; *log; log += n + (log[n] == '\n')) {
+        n = strcspn(log, "\n");
+        snprintf(text, sizeof text, "%.*s", (int)n, log);
+        if (text_starts_with(text, head) && text_ends_with(text, tail) &&
+            test_has_facts(text + strlen(head), words + 1))
+            return 1;
+    }
+    return 0;
 }
 
 #endif

@@ -202,9 +202,7 @@ static void any_truncation_is_found(void **state) /* K01, K08 */
     for (size_t cut = 0; cut < n; cut += cut < 600 || cut + 600 > n ? 1 : 7) {
         write_bytes(B, bytes, cut);
         assert_int_equal(open_salt(&e), 1);
-        const char *line = strstr(test_told, "checkpoint-b.safetensors is damaged");
-        assert_non_null(line);
-        assert_non_null(strstr(line, "going on from checkpoint-a.safetensors [K01]"));
+        assert_reported(REPORT_WARNING, "K01", "checkpoint-b.safetensors", "checkpoint-a.safetensors");
         assert_null(strchr(strchr(test_told, '\n') + 1, '\n')); /* one line */
     }
     write_bytes(B, bytes, n);
@@ -243,16 +241,13 @@ static void both_bad_is_an_error(void **state) /* K03 */
     size_t n = read_bytes(bytes, sizeof bytes, A);
     write_bytes(A, bytes, n - 5);
     write_bytes(B, "", 0);
-    assert_int_equal(open_salt(&e), -1);
-    assert_int_equal(e.code, ERR_BUSY);
-    assert_string_equal(e.id, "K03");
-    assert_non_null(strstr(e.text, "checkpoint-a.safetensors: "));
-    assert_non_null(strstr(e.text, "checkpoint-b.safetensors: file of 0 bytes"));
+    assert_refused(open_salt(&e), e, ERR_BUSY, "K03",
+                   "checkpoint-a.safetensors: ", "checkpoint-b.safetensors: ", "0 bytes");
     assert_int_equal(read_bytes(bytes, sizeof bytes, A), n - 5); /* nothing was overwritten */
     assert_int_equal(unlink(A), 0);
     assert_int_equal(open_salt(&e), -1);
     assert_string_equal(e.id, "K03");
-    assert_non_null(strstr(e.text, "not there"));
+    assert_says(e.text, "run: ");
 }
 
 /* A file with this format number and otherwise nothing wrong. */
@@ -275,14 +270,11 @@ static void a_newer_format_is_refused(void **state) /* K04 */
     struct error e;
     two_generations();
     save_format(B, "2");
-    assert_int_equal(open_salt(&e), -1); /* not passed over: it is the newest, and good */
-    assert_int_equal(e.code, ERR_BUSY);
-    assert_string_equal(e.id, "K04");
-    assert_non_null(strstr(e.text, "format 2"));
-    assert_non_null(strstr(e.text, "up to 1"));
+    /* not passed over: it is the newest, and good */
+    assert_refused(open_salt(&e), e, ERR_BUSY, "K04", "format 2", "to 1");
     save_format(B, "1"); /* a file without counters is damaged */
     assert_int_equal(open_salt(&e), 1);
-    assert_non_null(strstr(test_told, "metadata lack at."));
+    assert_reported(REPORT_WARNING, "K01", "at.");
 }
 
 static unsigned char golden[1 << 16];
@@ -358,8 +350,8 @@ static void differing_keys_are_named_and_may_be_overridden(void **state)
     assert_ok(save(1, 1, &e), e);
     assert_int_equal(checkpoint_open(&f, &files, "run", NULL, &e), 1);
     facts_add(&now, "data", "%d", 7);
-    assert_refused(checkpoint_same(&f, &now, NULL, &e), e, ERR_BUSY, "K05");
-    assert_non_null(strstr(e.text, "scans or labels were changed, added or taken away")); /* no hashes */
+    assert_refused(checkpoint_same(&f, &now, NULL, &e), e, ERR_BUSY, "K05", "scans",
+                   "labels"); /* no hashes */
     assert_refused(checkpoint_same(&f, &now, "data2", &e), e, ERR_CONFIG, "C02");
     assert_refused(checkpoint_same(&f, &now, "lr,dat", &e), e, ERR_CONFIG, "C02");
     assert_ok(checkpoint_same(&f, &now, "lr,data", &e), e);
@@ -367,8 +359,7 @@ static void differing_keys_are_named_and_may_be_overridden(void **state)
     now.n = 0;
     facts_settings(&now, &set);
     set.augment = AUGMENT_PAPER;
-    assert_refused(checkpoint_same(&f, &now, NULL, &e), e, ERR_BUSY, "K05");
-    assert_non_null(strstr(e.text, "augment = paper, this run has mirror"));
+    assert_refused(checkpoint_same(&f, &now, NULL, &e), e, ERR_BUSY, "K05", "augment = paper", "mirror");
     st_free(&f);
 }
 
@@ -386,8 +377,7 @@ static void other_models_and_states_are_refused(void **state)
     assert_refused(checkpoint_load(&t, &f, &e), e, ERR_BUSY, "S10");
     t.states[0].bytes++;
     strcpy(t.models[1].name, "critic");
-    assert_refused(checkpoint_load(&t, &f, &e), e, ERR_BUSY, "S10");
-    assert_non_null(strstr(e.text, "model.teacher/"));
+    assert_refused(checkpoint_load(&t, &f, &e), e, ERR_BUSY, "S10", "model.teacher/");
     strcpy(t.models[1].name, "teacher");
     assert_non_null(trainer_model(&t, "third", &def, 0, NET_FORWARD_ONLY, 0, &e));
     assert_int_equal(checkpoint_load(&t, &f, &e), -1); /* one too few */
@@ -413,8 +403,8 @@ static void bad_numbers_are_not_saved(void **state) /* M04 */
             t.models[which].params->value[2] = which ? INFINITY : NAN;
         else
             t.models[0].optim->moment[0][1] = NAN;
-        assert_refused(checkpoint_save(&files, &t, &at, &facts, 0, &e), e, ERR_NUMERIC, "M04");
-        assert_non_null(strstr(e.text, which == 1 ? "teacher" : "student"));
+        assert_refused(checkpoint_save(&files, &t, &at, &facts, 0, &e), e, ERR_NUMERIC, "M04",
+                       which == 1 ? "teacher" : "student");
     }
     assert_int_equal(read_bytes(after, sizeof after, B), n);
     assert_memory_equal(before, after, n);
@@ -486,7 +476,7 @@ static void a_failed_write_loses_nothing(void **state) /* P03, P05, P06 */
                     assert_ok(result, e);
                 if (result < 0) {
                     assert_int_equal(e.code, ERR_SYSTEM);
-                    assert_non_null(strstr(e.text, "checkpoint-b"));
+                    assert_says(e.text, "checkpoint-b");
                 }
                 assert_int_equal(entries("run"), 2); /* no temporary file left */
                 int got = open_salt(&e);

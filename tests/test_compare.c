@@ -230,7 +230,7 @@ static void broken_results(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put("bad.json", bad[i]);
         assert_int_equal(compare_run_read(&r, "bad.json", &e), -1);
-        assert_non_null(strstr(e.text, "bad.json"));
+        assert_says(e.text, "bad.json");
     }
     put("odd.json", "{\"name\": \"a\", \"cost\": 5, \"curves\": {\"loss\": [{\"step\": [1], "
                     "\"value\": []}, 7]}, \"ambiguity\": [1], \"scores\": {\"unit\": \"mm\", \"cases\": "

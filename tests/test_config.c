@@ -33,28 +33,27 @@ static void parse_plain(struct config *c, enum verb verb)
         test_fail("%s: %s", verbs[verb].name, e.text);
 }
 
-static void expect_error(const struct error *e, const char *id, const char *text)
+static void expect_error(const struct error *e, const char *id, const char *fact)
 {
-    if (e->code != ERR_CONFIG || strcmp(e->id, id) != 0 || !strstr(e->text, text))
-        test_fail("got \"%s\" [%s] code %d, expected \"%s\" [%s]", e->text, e->id, (int)e->code, text, id);
+    assert_error(*e, ERR_CONFIG, id, fact);
 }
 
-static void refuses(const char *words, const char *value, const char *id, const char *text)
+static void refuses(const char *words, const char *value, const char *id, const char *fact)
 {
     struct config c;
     struct error e = {.code = ERR_NONE};
     assert_int_equal(parse(&c, &e, VERB_CHECK, "set", words, value, NULL), -1);
-    expect_error(&e, id, text);
+    expect_error(&e, id, fact);
     assert_null(c.owned);
 }
 
-static void refuses_text(const char *text, const char *id, const char *message)
+static void refuses_text(const char *text, const char *id, const char *fact)
 {
     struct config c;
     struct error e = {.code = ERR_NONE};
     parse_plain(&c, VERB_CHECK);
     assert_int_equal(config_apply_text(&c, text, "run.cfg", &e), -1);
-    expect_error(&e, id, message);
+    expect_error(&e, id, fact);
     config_free(&c);
 }
 
@@ -258,21 +257,21 @@ static void wrong_words(void **state)
     (void)state;
     struct config c;
     struct error e = {.code = ERR_NONE};
-    refuses("--bacth", "3", "C01", "--bacth: unknown option of check; did you mean --batch?");
-    refuses("--csv", "x", "C01", "--csv: not an option of check, only of eval");
-    refuses("--xyzzy=1", NULL, "C01", "--xyzzy: unknown option of check");
-    refuses("--batch", NULL, "C01", "--batch: needs a value");
-    refuses("--batch", "--json", "C01", "--batch: needs a value");
-    refuses("-x", NULL, "C01", "-x: unknown option");
-    refuses("-qq", NULL, "C01", "-qq: unknown option");
-    refuses("--no-batch", NULL, "C01", "--no-batch: unknown option");
-    refuses("--json=maybe", NULL, "C01", "--json: \"maybe\", allowed true|false");
-    refuses("--nan", "drop", "C01", "allowed refuse|zero|min");
-    refuses("more", "still", "C01", "check: 3 given, expected DATASET");
+    refuses("--bacth", "3", "C01", "--batch");
+    refuses("--csv", "x", "C01", "eval");
+    refuses("--xyzzy=1", NULL, "C01", "--xyzzy");
+    refuses("--batch", NULL, "C01", "--batch");
+    refuses("--batch", "--json", "C01", "--batch");
+    refuses("-x", NULL, "C01", "-x: ");
+    refuses("-qq", NULL, "C01", "-qq: ");
+    refuses("--no-batch", NULL, "C01", "--no-batch");
+    refuses("--json=maybe", NULL, "C01", "true|false");
+    refuses("--nan", "drop", "C01", "refuse|zero|min");
+    refuses("more", "still", "C01", "DATASET");
     assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", NULL), -1);
-    expect_error(&e, "C01", "prepare: --output FOLDER is missing");
+    expect_error(&e, "C01", "--output");
     assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", "-o", "x", "--preset", "heart", NULL), -1);
-    expect_error(&e, "C01", "allowed la|pancreas|colon|auto|paper-la|paper-pancreas|paper-colon|none");
+    expect_error(&e, "C01", "pancreas|colon|auto");
     assert_int_equal(parse(&c, &e, VERB_CHECK, "--help", "--batch", "0", "--config", "none", NULL), 0);
     assert_int_equal(c.help, 1); /* help is given whatever else is wrong */
     config_free(&c);
@@ -295,10 +294,10 @@ static void strict_numbers(void **state)
         assert_int_equal(parse(&c, &e, VERB_CHECK, "set", word, NULL), -1);
         expect_error(&e, *bad_real[i] && *bad_real[i] != ' ' ? "C02" : "C01", "--ema-decay: \"");
     }
-    refuses("--threads", "many", "C01", "allowed a whole number 0..1024, or auto");
-    refuses("--threads", "1025", "C02", "allowed a whole number 0..1024");
-    refuses("--seed", "-1", "C02", "or random");
-    refuses("--limit-voxels", "0", "C02", "allowed a whole number 1..1099511627776");
+    refuses("--threads", "many", "C01", "0..1024");
+    refuses("--threads", "1025", "C02", "0..1024");
+    refuses("--seed", "-1", "C02", "random");
+    refuses("--limit-voxels", "0", "C02", "1..1099511627776");
 }
 
 static void training_values(void **state)
@@ -306,19 +305,19 @@ static void training_values(void **state)
     (void)state;
     static const char *const patches[] = {"0", "8", "17", "112,112,81", "-16", "1040"};
     for (size_t i = 0; i < sizeof patches / sizeof *patches; i++)
-        refuses("--patch", patches[i], "C03", "a multiple of 16");
-    refuses("--patch", "32,32", "C02", "once or X,Y,Z");
-    refuses("--patch", "32,32,32,32", "C02", "once or X,Y,Z");
-    refuses("--patch", "32,,32", "C01", "once or X,Y,Z");
-    refuses("--batch", "0", "C03", "--batch: \"0\", allowed a whole number 1..4096");
+        refuses("--patch", patches[i], "C03", "16");
+    refuses("--patch", "32,32", "C02", "X,Y,Z");
+    refuses("--patch", "32,32,32,32", "C02", "X,Y,Z");
+    refuses("--patch", "32,,32", "C01", "X,Y,Z");
+    refuses("--batch", "0", "C03", "1..4096");
     refuses("--labeled-batch", "0", "C03", "--labeled-batch: \"0\"");
-    refuses("--labeled-batch", "5", "C03", "--labeled-batch: 5, allowed 1..4 (--batch)");
-    refuses("--labeled", "0", "C03", "--labeled: \"0\", allowed a whole number 1..");
+    refuses("--labeled-batch", "5", "C03", "1..4 (--batch)");
+    refuses("--labeled", "0", "C03", "--labeled: \"0\"");
     refuses("--labeled", "-3", "C03", "--labeled: \"-3\"");
-    refuses("--labeled", "1.5", "C02", "--labeled: \"1.5\", allowed a whole number 1..");
+    refuses("--labeled", "1.5", "C02", "--labeled: \"1.5\"");
     refuses("--labeled", "1e3", "C02", "--labeled: \"1e3\"");
-    refuses("--ema-decay", "1", "C03", "allowed a number 0 to below 1");
-    refuses("--ema-decay", "-0.1", "C03", "allowed a number 0 to below 1");
+    refuses("--ema-decay", "1", "C03", "\"1\"");
+    refuses("--ema-decay", "-0.1", "C03", "\"-0.1\"");
     struct config c;
     struct error e = {.code = ERR_NONE};
     assert_int_equal(parse(&c, &e, VERB_CHECK, "set", "--batch", "1", "--ema-decay=0", "--patch", "32",
@@ -339,11 +338,11 @@ static void paths_are_literal(void **state)
     memset(longest, 'a', PATH_MAX);
     longest[PATH_MAX] = '\0';
     assert_int_equal(parse(&c, &e, VERB_PREPARE, longest, "-o", "x", NULL), -1);
-    expect_error(&e, "C04", "4096 bytes, allowed 1..4095");
+    expect_error(&e, "C04", "4096 bytes");
     assert_int_equal(parse(&c, &e, VERB_PREPARE, "set", "-o", longest, NULL), -1);
-    expect_error(&e, "C04", "--output: 4096 bytes, allowed 1..4095");
+    expect_error(&e, "C04", "--output: 4096 bytes");
     assert_int_equal(parse(&c, &e, VERB_PREPARE, "", "-o", "x", NULL), -1);
-    expect_error(&e, "C04", "argument: 0 bytes");
+    expect_error(&e, "C04", "0 bytes");
     assert_int_equal(parse(&c, &e, VERB_PREPARE, "$HOME", "--output=~/\xff;`x`", NULL), 0);
     assert_string_equal(c.args[0], "$HOME");
     assert_string_equal(c.output, "~/\xff;`x`");
@@ -404,28 +403,26 @@ static void flag_over_file_over_default(void **state)
 static void wrong_lines(void **state)
 {
     (void)state;
-    refuses_text("batch = 4\n  bacth = 3\n", "C01",
-                 "run.cfg:2:3: unknown key \"bacth\"; did you mean \"batch\"?");
-    refuses_text("batch = 4\n\nbatch_size = 3\n", "C01",
-                 "run.cfg:3:1: duplicate key batch, first set in line 1");
-    refuses_text("batch = many\n", "C01", "run.cfg:1:9: batch: \"many\", allowed a whole number");
+    refuses_text("batch = 4\n  bacth = 3\n", "C01", "run.cfg:2:3: ");
+    refuses_text("batch = 4\n\nbatch_size = 3\n", "C01", "run.cfg:3:1: ");
+    refuses_text("batch = many\n", "C01", "run.cfg:1:9: batch: \"many\"");
     refuses_text("batch = 12abc\n", "C02", "run.cfg:1:9: batch: \"12abc\"");
     refuses_text("patch = 17", "C03", "run.cfg:1:9: patch: \"17\"");
-    refuses_text("[train]\n", "C01", "run.cfg:1:1: expected `key = value`");
-    refuses_text("batch 4\n", "C01", "run.cfg:1:7: expected `key = value`");
-    refuses_text("= 4\n", "C01", "run.cfg:1:1: expected `key = value`");
-    refuses_text("batch =  \n", "C01", "run.cfg:1:10: no value");
-    refuses_text("batch = # 4\n", "C01", "run.cfg:1:9: no value");
-    refuses_text("member = \"a\n", "C01", "run.cfg:1:10: quote is not closed");
-    refuses_text("member = \"a\" b\n", "C01", "run.cfg:1:14: text after the closing quote");
-    refuses_text("member = \"a\\n\"\n", "C01", "run.cfg:1:12: unknown escape");
-    refuses_text("member = \"\\x00\"\n", "C01", "unknown escape");
-    refuses_text("member = a\x01\n", "C01", "run.cfg:1:11: control character 0x01");
+    refuses_text("[train]\n", "C01", "run.cfg:1:1: ");
+    refuses_text("batch 4\n", "C01", "run.cfg:1:7: ");
+    refuses_text("= 4\n", "C01", "run.cfg:1:1: ");
+    refuses_text("batch =  \n", "C01", "run.cfg:1:10: ");
+    refuses_text("batch = # 4\n", "C01", "run.cfg:1:9: ");
+    refuses_text("member = \"a\n", "C01", "run.cfg:1:10: ");
+    refuses_text("member = \"a\" b\n", "C01", "run.cfg:1:14: ");
+    refuses_text("member = \"a\\n\"\n", "C01", "run.cfg:1:12: ");
+    refuses_text("member = \"\\x00\"\n", "C01", "run.cfg:1:15: ");
+    refuses_text("member = a\x01\n", "C01", "0x01");
     refuses_text("member = \"\"\n", "C04", "member: 0 bytes");
-    refuses_text("help = true\n", "C01", "help is for the command line only");
-    refuses_text("include other.cfg\n", "C06", "run.cfg:1:1: include is not supported");
-    refuses_text("include = other.cfg\n", "C06", "run.cfg:1:1: include is not supported");
-    refuses_text("config = run.cfg\n", "C06", "run.cfg:1:1: config is for the command line only");
+    refuses_text("help = true\n", "C01", "help");
+    refuses_text("include other.cfg\n", "C06", "run.cfg:1:1: ");
+    refuses_text("include = other.cfg\n", "C06", "run.cfg:1:1: ");
+    refuses_text("config = run.cfg\n", "C06", "run.cfg:1:1: ");
 }
 
 static void keys_of_other_verbs(void **state)

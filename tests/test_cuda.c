@@ -69,11 +69,9 @@ static void test_names(void **state)
         assert_refused(open_named(&dev, wrong[i], &e), e, ERR_CONFIG, "C01");
         assert_null(dev);
     }
-    assert_refused(open_named(&dev, "cuda:2", &e), e, ERR_DEVICE, "G01");
-    assert_string_equal(e.text, "cuda:2 does not exist: 2 GPUs are here");
+    assert_refused(open_named(&dev, "cuda:2", &e), e, ERR_DEVICE, "G01", "cuda:2", "2 GPUs");
     fake.gpus = 1;
-    assert_refused(open_named(&dev, "cuda:1", &e), e, ERR_DEVICE, "G01");
-    assert_string_equal(e.text, "cuda:1 does not exist: 1 GPU is here");
+    assert_refused(open_named(&dev, "cuda:1", &e), e, ERR_DEVICE, "G01", "cuda:1", "1 GPU ");
     assert_true(cuda_is_name("cuda") && cuda_is_name("cuda:7"));
     assert_false(cuda_is_name("cudas") || cuda_is_name("cpu") || cuda_is_name("auto"));
     struct device_options o = {.name = "cudas"};
@@ -90,18 +88,15 @@ static void test_refusals(void **state)
     (void)state;
     fake_reset();
     fake.driver = 0;
-    assert_refused(open_named(&dev, "cuda", &e), e, ERR_DEVICE, "G01");
-    assert_string_equal(e.text, "no NVIDIA driver is installed here");
+    assert_refused(open_named(&dev, "cuda", &e), e, ERR_DEVICE, "G01", "NVIDIA");
     fake.driver = 12040;
-    assert_refused(open_named(&dev, "cuda", &e), e, ERR_DEVICE, "G02");
-    assert_string_equal(e.text, "the NVIDIA driver knows CUDA 12.4, CUDA 13.0 is needed");
+    assert_refused(open_named(&dev, "cuda", &e), e, ERR_DEVICE, "G02", "CUDA 12.4", "CUDA 13.0");
     fake_reset();
     fake.gpus = 0;
     assert_refused(open_named(&dev, "cuda", &e), e, ERR_DEVICE, "G01");
     fake_reset();
     fake.major = 7;
-    assert_refused(open_named(&dev, "cuda", &e), e, ERR_DEVICE, "G02");
-    assert_string_equal(e.text, "cuda:0, NVIDIA Fake, has compute capability 7.0; 8.0 is needed");
+    assert_refused(open_named(&dev, "cuda", &e), e, ERR_DEVICE, "G02", "cuda:0", "NVIDIA Fake", "7.0", "8.0");
     assert_int_equal(fake.closed, 1);
     other.version++;
     assert_refused(cuda_open_driver(&dev, &other, &o, &e), e, ERR_DEVICE, "G02");
@@ -186,9 +181,8 @@ static void test_out_of_memory(void **state)
     void *some = dev->ops->alloc(dev, fake.total / 2);
     assert_non_null(some);
     assert_null(dev->ops->alloc(dev, fake.total));
-    assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G03");
-    assert_string_equal(e.text, "cuda:0: out of memory: 0.25 GiB wanted, 0.12 of 0.25 GiB are held already; "
-                                "try a smaller patch or batch");
+    assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G03", "cuda:0: ", "0.25 GiB", "0.12 of 0.25 GiB",
+                   "patch", "batch");
     assert_null(dev->ops->alloc(dev, 1)); /* it stays so */
     dev->ops->free(dev, some);
     device_close(dev);
@@ -214,9 +208,7 @@ static void test_too_many_voxels(void **state)
     fake_reset();
     dev = open_fake(PRECISION_F32);
     assert_null(dev->ops->conv_new(dev, &shape));
-    assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G03");
-    assert_string_equal(e.text, "cuda:0: 2 patches of 1024x1024x1024 have more than 2^30 voxels; try a "
-                                "smaller patch or batch");
+    assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G03", "cuda:0: ", "1024x1024x1024", "2^30");
     assert_true(device_forgive_memory(dev));
     device_close(dev);
 }
@@ -346,9 +338,7 @@ static void test_sticky_text(void **state)
     fake.code = FAKE_LOST;
     REDUCE(dev, square_sum, 100, 1, &sum, .x = x);
     assert_true(sum == 0);
-    assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G06");
-    assert_string_equal(e.text, "cuda:0: an illegal memory access (CUDA error 700, seen in reduce); nothing "
-                                "more is computed on it");
+    assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G06", "cuda:0: ", "CUDA error 700", "reduce");
     fake.fail_at = -1; /* even if it could again */
     dev->ops->sync(dev);
     assert_refused(device_check(dev, &e), e, ERR_DEVICE, "G06");

@@ -151,8 +151,7 @@ static void nnunet(void **state)
     assert_string_equal(d.cases[1].images[1], "./imagesTr/b_0001.nii.gz");
     dataset_free(&d);
     put("imagesTr/nochannel.nii.gz", "");
-    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L14");
-    assert_non_null(strstr(e.text, "nochannel"));
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L14", "nochannel");
 }
 
 static void nnunet_of_another_ending(void **state)
@@ -161,8 +160,7 @@ static void nnunet_of_another_ending(void **state)
     struct dataset d;
     put("dataset.json", NNUNET(""));
     put_each("imagesTr/@.nrrd", "a_0000 a_0001");
-    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
-    assert_string_equal(e.text, "./dataset.json: file_ending is .nii.gz, but no image ends in _0000.nii.gz");
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01", "./dataset.json: ", "_0000.nii.gz");
 }
 
 static void nnunet_dataset_key(void **state)
@@ -262,7 +260,7 @@ static void colon(void **state)
         assert_int_equal(d.n_cases, 126);
         assert_int_equal(dataset_count(&d, SPLIT_TRAIN, 1), 100);
         assert_int_equal(dataset_count(&d, SPLIT_TEST, 1), 26);
-        assert_non_null(strstr(d.note, "drawn from seed"));
+        assert_says(d.note, "seed");
         snprintf(drawn[seed], sizeof drawn[seed], "%s", describe(&d));
         dataset_free(&d);
     }
@@ -291,8 +289,8 @@ static void datalist(void **state)
     expect_set("set/n.json", NULL, LAYOUT_DATALIST, "a- b_0000-"); /* a number is a channel among several */
     struct dataset d;
     put("set/o.json", "{\"training\": [{\"image\": \"p1\\\\t1.nii\"}]}"); /* as written on Windows */
-    assert_refused(dataset_open(&d, "set/o.json", NULL, &e), e, ERR_DATA, "C06");
-    assert_non_null(strstr(e.text, "set/o.json: \"p1\\t1.nii\" is not there; folders in a path"));
+    assert_refused(dataset_open(&d, "set/o.json", NULL, &e), e, ERR_DATA, "C06",
+                   "set/o.json: ", "\"p1\\t1.nii\"");
 }
 
 #define LIST_OF_TWO                                                                                          \
@@ -312,8 +310,7 @@ static void datalist_in_a_folder(void **state)
     put("fold_0.json", LIST_OF_TWO);
     expect_set(".", NULL, LAYOUT_DATALIST, "a+ | b+");
     put("datalist_1.json", LIST_OF_TWO);
-    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
-    assert_non_null(strstr(e.text, "datalist_1.json and fold_0.json"));
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01", "datalist_1.json", "fold_0.json");
     expect_set("fold_0.json", NULL, LAYOUT_DATALIST, "a+ | b+");
     unlink("fold_0.json");
     expect_set(".", NULL, LAYOUT_DATALIST, "a+ | b+");
@@ -322,8 +319,7 @@ static void datalist_in_a_folder(void **state)
     unlink("datalist_1.json");
     expect_set(".", NULL, LAYOUT_PLAIN, "a+ b+ c+");
     put("unfinished", "{}");
-    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
-    assert_non_null(strstr(e.text, "falx phantom again"));
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01", "phantom");
 }
 
 static void prepared(void **state)
@@ -405,8 +401,7 @@ static void nothing_recognised(void **state)
     (void)state;
     struct dataset d;
     put("notes.txt", "");
-    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01");
-    assert_non_null(strstr(e.text, "datalist*.json"));
+    assert_refused(dataset_open(&d, ".", NULL, &e), e, ERR_DATA, "L01", "datalist*.json");
     assert_refused(dataset_open(&d, "notes.txt", NULL, &e), e, ERR_DATA, "L01");
     assert_refused(dataset_open(&d, "absent", NULL, &e), e, ERR_SYSTEM, "Z12");
     put("images/readme.txt", "");
@@ -436,8 +431,7 @@ static void labels_are_hidden(void **state)
     for (int i = 0; i < 3; i++) {
         put("few.list", none[i]);
         assert_refused(dataset_open(&d, ".", &(struct dataset_options){.labeled = "few.list"}, &e), e,
-                       ERR_CONFIG, "C03");
-        assert_string_equal(e.text, "few.list: --labeled names no training case");
+                       ERR_CONFIG, "C03", "few.list: ", "--labeled");
     }
 }
 
@@ -470,8 +464,7 @@ static void links_that_lead_nowhere(void **state)
     put_each("images/@.nii", "a b");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(symlink(ends[i], "labels"), 0);
-        assert_refused(dataset_open(&d, ".", &follow, &e), e, ERR_SYSTEM, "Z12");
-        assert_non_null(strstr(e.text, "labels"));
+        assert_refused(dataset_open(&d, ".", &follow, &e), e, ERR_SYSTEM, "Z12", "labels");
         assert_int_equal(unlink("labels"), 0);
     }
     assert_ok(dataset_open(&d, ".", &follow, &e), e);

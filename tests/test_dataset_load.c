@@ -41,8 +41,7 @@ static void label_maps(void **state)
     const char *const bad[] = {"", "1", "1=", "=1", "1=2,", "-1=0", "70000=1", "1=2=3", "a=b"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_refused(label_map_parse(&map, &n, bad[i], &e), e, ERR_CONFIG, "C02");
-    assert_refused(label_map_parse(&map, &n, "2=1,3=1,2=0", &e), e, ERR_CONFIG, "C01");
-    assert_non_null(strstr(e.text, "duplicate 2"));
+    assert_refused(label_map_parse(&map, &n, "2=1,3=1,2=0", &e), e, ERR_CONFIG, "C01", "2");
 }
 
 /* [L04] Training refuses what checking refuses. */
@@ -54,14 +53,13 @@ static void classes_that_may_not_be(void **state)
     struct data_case c = {.label = path};
     struct volume label = {.dtype = DTYPE_U16, .n_dims = 3, .dims = {2, 2, 2, 1, 1, 1, 1}, .data = v};
     struct dataset silent = {.n_classes = 0}, three = {.n_classes = 3}, all = {.n_classes = 256};
-    assert_refused(dataset_highest_class(&silent, &c, &label, &e), e, ERR_DATA, "L04");
-    assert_non_null(strstr(e.text, "labels/a.nii: label value 255 in 2 voxels, first at (1, 1, 0); not d"));
+    assert_refused(dataset_highest_class(&silent, &c, &label, &e), e, ERR_DATA, "L04",
+                   "labels/a.nii: ", "255", "2 voxels", "(1, 1, 0)");
     assert_int_equal(dataset_highest_class(&all, &c, &label, &e), 255);
     v[3] = v[4] = 0;
     assert_int_equal(dataset_highest_class(&silent, &c, &label, &e), 3);
     assert_int_equal(dataset_highest_class(&all, &c, &label, &e), 3);
-    assert_refused(dataset_highest_class(&three, &c, &label, &e), e, ERR_DATA, "L04");
-    assert_non_null(strstr(e.text, "label value 3 in 1 voxels, first at (1, 0, 1); allowed 0..2"));
+    assert_refused(dataset_highest_class(&three, &c, &label, &e), e, ERR_DATA, "L04", "(1, 0, 1)", "0..2");
 }
 
 static void channels_are_stacked(void **state)

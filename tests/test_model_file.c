@@ -119,13 +119,11 @@ static struct st_tensor *draft_tensor(struct draft *d, const char *name)
 }
 
 /* model_from_tensors into other params, which must not change. */
-static void assert_not_loaded(struct draft *d, enum error_code code, const char *id, const char *reason)
+static void assert_not_loaded(struct draft *d, enum error_code code, const char *id, const char *fact)
 {
     struct error e;
     struct params *before = make_params(&small_vnet, 2), *p = make_params(&small_vnet, 2);
-    assert_refused(model_from_tensors(p, &d->file, "", &e), e, code, id);
-    if (!strstr(e.text, reason))
-        test_fail("\"%s\" does not contain \"%s\"", e.text, reason);
+    assert_refused(model_from_tensors(p, &d->file, "", &e), e, code, id, fact);
     assert_same_params(before, p);
     params_free(before);
     params_free(p);
@@ -384,22 +382,21 @@ static void other_networks_are_refused(void **state)
     struct error e;
     draft_make(&d, "");
     draft_tensor(&d, "out_conv.weight")->name = d.copy.names + 1; /* "lock_one.conv.0.weight" */
-    assert_not_loaded(&d, ERR_BUSY, "S10", "1 tensors missing: out_conv.weight");
-    assert_not_loaded(&d, ERR_BUSY, "S10", "1 tensors not expected: lock_one.conv.0.weight");
+    assert_not_loaded(&d, ERR_BUSY, "S10", "out_conv.weight");
+    assert_not_loaded(&d, ERR_BUSY, "S10", " lock_one.conv.0.weight");
     draft_free(&d);
     draft_make(&d, "");
     draft_tensor(&d, "block_two.conv.0.weight")->dims[2] = 1;
-    assert_not_loaded(&d, ERR_BUSY, "S10", "block_two.conv.0.weight F32 8x8x1x3x3 not F32 8x8x3x3x3");
+    assert_not_loaded(&d, ERR_BUSY, "S10", "block_two.conv.0.weight F32 8x8x1x3x3");
     draft_free(&d);
     draft_make(&d, "");
     draft_tensor(&d, "out_conv.bias")->dtype = ST_I32;
-    assert_not_loaded(&d, ERR_BUSY, "S10", "out_conv.bias I32 3 not F32 3");
+    assert_not_loaded(&d, ERR_BUSY, "S10", "out_conv.bias I32 3");
     draft_free(&d);
     draft_make(&d, "");
     d.file.n_tensors -= 5; /* the counters come first, so these are weights */
-    assert_not_loaded(&d, ERR_BUSY, "S10", "5 tensors missing: ");
-    assert_refused(model_from_tensors(p, &d.file, "", &e), e, ERR_BUSY, "S10");
-    assert_non_null(strstr(e.text, ", ..."));
+    assert_not_loaded(&d, ERR_BUSY, "S10", "5 tensors");
+    assert_refused(model_from_tensors(p, &d.file, "", &e), e, ERR_BUSY, "S10", ", ...");
     draft_free(&d);
     draft_make(&d, "");
     while (d.file.n_tensors && d.file.tensors[0].dtype == ST_I64) /* a file without counters is fine */
@@ -419,9 +416,9 @@ static void bad_numbers_are_refused(void **state)
         float value;
         const char *reason;
     } bad[] = {
-        {"block_four.conv.3.weight", 17, NAN, "block_four.conv.3.weight[17] is"},
-        {"out_conv.bias", 2, INFINITY, "out_conv.bias[2] is inf"},
-        {"block_two.conv.1.running_var", 1, -0.5f, "running_var[1] is -0.5"},
+        {"block_four.conv.3.weight", 17, NAN, "block_four.conv.3.weight[17]"},
+        {"out_conv.bias", 2, INFINITY, "out_conv.bias[2]"},
+        {"block_two.conv.1.running_var", 1, -0.5f, "running_var[1]"},
     };
     struct error e;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -433,8 +430,8 @@ static void bad_numbers_are_refused(void **state)
         d.copy.values[q->offset + bad[i].at] = bad[i].value;
         assert_not_loaded(&d, ERR_DATA, "S09", bad[i].reason);
         dev->ops->upload(dev, d.params->value, d.copy.values, (size_t)d.params->count * sizeof(float));
-        assert_refused(model_to_tensors(&again, &copy, d.params, "", &e), e, ERR_NUMERIC, "M04");
-        assert_non_null(strstr(e.text, bad[i].name)); /* and never published */
+        assert_refused(model_to_tensors(&again, &copy, d.params, "", &e), e, ERR_NUMERIC, "M04",
+                       bad[i].name); /* and never published */
         assert_refused(model_write("nan.safetensors", d.params, &small_vnet, &e), e, ERR_NUMERIC, "M04");
         assert_false(io_exists("nan.safetensors"));
         st_free(&again);
@@ -467,7 +464,7 @@ static void lying_definitions_are_refused(void **state)
         assert_refused(model_read(&q, &def, "lie.safetensors", dev, &e), e, ERR_BUSY, "S10");
         assert_true(clock() - start < CLOCKS_PER_SEC / 2); /* gigabytes were not touched */
         assert_null(q);
-        assert_non_null(strstr(e.text, "lie.safetensors"));
+        assert_says(e.text, "lie.safetensors");
     }
     assert_ok(io_write_all("other.safetensors", 0666, "\2\0\0\0\0\0\0\0{}", 10, &e), e);
     assert_refused(model_read(&q, &def, "other.safetensors", dev, &e), e, ERR_BUSY, "S10");

@@ -610,14 +610,12 @@ static void test_refused(void **state)
     struct net *n = NULL;
     (void)state;
     assert_ok(params_new(&p, dev, &def, PARAMS_NO_GRAD, &e), e);
-    assert_refused(net_new(&n, p, &def, &s, &e), e, ERR_CONFIG, "");
-    assert_non_null(strstr(e.text, "16x24x16"));
+    assert_refused(net_new(&n, p, &def, &s, &e), e, ERR_CONFIG, "", "16x24x16");
     s.h = 0;
     assert_refused(net_new(&n, p, &def, &s, &e), e, ERR_CONFIG, "");
     s.h = 16;
     other.classes = 3;
-    assert_refused(net_new(&n, p, &other, &s, &e), e, ERR_CONFIG, "");
-    assert_non_null(strstr(e.text, "out_conv.weight has another shape"));
+    assert_refused(net_new(&n, p, &other, &s, &e), e, ERR_CONFIG, "", "out_conv.weight");
     other = (struct net_definition){aua_define, 1, 2, 2, 2, 0, 0};
     assert_refused(net_new(&n, p, &other, &s, &e), e, ERR_CONFIG, "");
     other.filters = 0;

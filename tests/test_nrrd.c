@@ -488,7 +488,7 @@ static void reads_detached_voxels(void **state)
     for (int i = 0; i < 4; i++) {
         io_write_all(header, 0600, bad[i].text, strlen(bad[i].text), &e);
         assert_int_equal(volume_read(&v, header, NULL, &e), -1);
-        assert_non_null(strstr(e.text, bad[i].name));
+        assert_says(e.text, bad[i].name);
         assert_ptr_equal(strstr(e.text, header), e.text);
         if (bad[i].id)
             assert_string_equal(e.id, bad[i].id);
@@ -644,7 +644,7 @@ static void refuses_too_many_segments(void **state)
     for (int i = 0; i < 2000; i++)
         ((uint16_t *)v.data)[i] = (uint16_t)i;
     assert_int_equal(volume_write(&v, "never-made.seg.nrrd", &e), -1);
-    assert_non_null(strstr(e.text, "too many classes"));
+    assert_says(e.text, "never-made.seg.nrrd: ", "classes");
     assert_false(io_exists("never-made.seg.nrrd"));
     volume_free(&v);
 }

@@ -456,14 +456,8 @@ static void refuses_what_it_cannot_make(void **state)
 {
     (void)state;
     struct phantom_options bad[8];
-    static const char *const reason[8] = {"--size 15",
-                                          "--size 1025",
-                                          "--classes 1",
-                                          "--classes 257",
-                                          "--labeled 4",
-                                          "--channels 2, allowed with --layout pancreas: 1",
-                                          "--classes 3, allowed with --layout la: 2",
-                                          "allowed with --layout pancreas: together 1..80"};
+    static const char *const reason[8] = {"--size 15",   "--size 1025",  "--classes 1", "--classes 257",
+                                          "--labeled 4", "--channels 2", "--classes 3", "1..80"};
     for (int n = 0; n < 8; n++)
         bad[n] = options(32, 2, n < 5 ? LAYOUT_PLAIN : n == 6 ? LAYOUT_LA : LAYOUT_PANCREAS);
     bad[0].size[1] = 15;
@@ -475,8 +469,7 @@ static void refuses_what_it_cannot_make(void **state)
     bad[6].classes = 3;
     bad[7].cases = 80;
     for (int n = 0; n < 8; n++) {
-        assert_refused(phantom_check(&bad[n], &e), e, ERR_CONFIG, "C02");
-        assert_non_null(strstr(e.text, reason[n]));
+        assert_refused(phantom_check(&bad[n], &e), e, ERR_CONFIG, "C02", reason[n]);
     }
 }
 
@@ -517,7 +510,7 @@ static void names_the_file_it_cannot_write(void **state)
     char *blocked = path_join(NULL, folder, "images");
     assert_int_equal(io_write_all(blocked, 0666, "x", 1, NULL), 0);
     assert_int_equal(phantom_write(folder, &o, NULL, NULL, NULL, &e), -1);
-    assert_non_null(strstr(e.text, "images"));
+    assert_says(e.text, "images");
     mem_free(blocked);
     remove_set(folder);
 }
@@ -559,7 +552,7 @@ static void expect_kept(const char *folder, const char *reason)
         assert_refused(phantom_clear(folder, force, &e), e, ERR_CONFIG, "O03");
         assert_int_equal(hash_tree(folder, 0), h);
     }
-    assert_non_null(strstr(e.text, reason));
+    assert_says(e.text, reason);
 }
 
 static void the_work_of_others_stays(void **state)

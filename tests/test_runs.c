@@ -250,7 +250,7 @@ static void a_lock_delays_rows_but_loses_none(void **state)
 
 static void one_line(const struct error *e, const char *path)
 {
-    assert_non_null(strstr(e->text, path));
+    assert_says(e->text, path);
     assert_null(strchr(e->text, '\n'));
 }
 

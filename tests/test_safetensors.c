@@ -30,14 +30,12 @@ static int parse(struct st_file *out, size_t n, const struct st_limits *l, struc
     return result;
 }
 
-static void refuse(const char *json, size_t data, const char *id, const char *reason)
+static void refuse(const char *json, size_t data, const char *id, const char *fact)
 {
     struct st_file f;
     struct error e;
     static const struct st_file nothing;
-    assert_refused(parse(&f, make(json, data), NULL, &e), e, ERR_DATA, id);
-    if (!strstr(e.text, reason))
-        test_fail("\"%s\" does not contain \"%s\"", e.text, reason);
+    assert_refused(parse(&f, make(json, data), NULL, &e), e, ERR_DATA, id, fact);
     assert_memory_equal(&f, &nothing, sizeof f);
 }
 
@@ -102,21 +100,20 @@ static void bad_json_is_refused(void **state)
     refuse("{\"a\":Infinity}", 0, "S02", "JSON");
     refuse("{\"a\":1e999}", 0, "S02", "JSON");
     refuse("{\"a\\u0000b\":{}}", 0, "S02", "JSON");
-    refuse("{\"a\":[[[1]]]}", 0, "S02", "deeper than 3");
-    refuse("{\"a\":1}", 0, "S02", "expected dtype");
-    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "S02", "expected dtype");
-    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1, "S02",
-           "expected dtype");
-    refuse("{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S02", "expected dtype");
+    refuse("{\"a\":[[[1]]]}", 0, "S02", "3");
+    refuse("{\"a\":1}", 0, "S02", "dtype");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "S02", "dtype");
+    refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1, "S02", "dtype");
+    refuse("{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S02", "dtype");
     static char deep[20001];
     memset(deep, '[', 20000);
     memcpy(deep, "{\"a\":", 5);
-    refuse(deep, 0, "S02", "deeper than 3");
+    refuse(deep, 0, "S02", "3");
     static char wide[60000] = "{\"a\":\"";
     size_t n = strlen(wide);
     memset(wide + n, '{', 50000); /* brackets in a string do not count */
     strcpy(wide + n + 50000, "\"}");
-    refuse(wide, 0, "S02", "expected dtype");
+    refuse(wide, 0, "S02", "dtype");
 }
 
 static void bad_names_are_refused(void **state)
@@ -130,9 +127,9 @@ static void bad_names_are_refused(void **state)
            2, "S03", "duplicate");
     refuse("{\"\\u00e9\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
            "\"e\\u0301\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
-           2, "S03", "printable ASCII");
-    refuse("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03", "printable ASCII");
-    refuse("{\"a\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03", "printable ASCII");
+           2, "S03", "ASCII");
+    refuse("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03", "ASCII");
+    refuse("{\"a\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "S03", "ASCII");
     /* the words of the parser inside the file do not choose the id */
     refuse("{\"a\":\"duplicate object key\" x}", 0, "S02", "JSON");
 }
@@ -140,10 +137,10 @@ static void bad_names_are_refused(void **state)
 static void bad_metadata_are_refused(void **state)
 {
     (void)state;
-    refuse("{\"__metadata__\":{\"a\":1}}", 0, "S04", "not a string");
-    refuse("{\"__metadata__\":{\"a\":null}}", 0, "S04", "not a string");
-    refuse("{\"__metadata__\":{\"a\":{}}}", 0, "S04", "not a string");
-    refuse("{\"__metadata__\":[]}", 0, "S04", "not an object");
+    refuse("{\"__metadata__\":{\"a\":1}}", 0, "S04", "string");
+    refuse("{\"__metadata__\":{\"a\":null}}", 0, "S04", "string");
+    refuse("{\"__metadata__\":{\"a\":{}}}", 0, "S04", "string");
+    refuse("{\"__metadata__\":[]}", 0, "S04", "object");
     enum { BIG = 2 << 20 };
     static unsigned char big[8 + BIG];
     struct st_file f;
@@ -162,21 +159,21 @@ static void bad_shapes_are_refused(void **state)
     static const struct {
         const char *shape, *offsets, *reason;
     } bad[] = {
-        {"[4294967296,4294967296]", "[0,1]", "overflows"},
-        {"[9223372036854775807,2,2]", "[0,1]", "overflows"},
-        {"[9223372036854775808]", "[0,1]", "too big integer"},
+        {"[4294967296,4294967296]", "[0,1]", ""},
+        {"[9223372036854775807,2,2]", "[0,1]", ""},
+        {"[9223372036854775808]", "[0,1]", "integer"},
         {"[-1]", "[0,1]", "dimension -1"},
-        {"[-9223372036854775809]", "[0,1]", "too big negative integer"},
-        {"[1.0]", "[0,1]", "not an integer"},
-        {"[1e0]", "[0,1]", "not an integer"},
-        {"[true]", "[0,1]", "not an integer"},
-        {"[\"1\"]", "[0,1]", "not an integer"},
-        {"1", "[0,1]", "not a list"},
-        {"[1,1,1,1,1,1,1,1,1]", "[0,1]", "at most 8"},
-        {"[1]", "[0,1.0]", "not two integers"},
-        {"[1]", "[0]", "not two integers"},
-        {"[1]", "[0,1,2]", "not two integers"},
-        {"[1]", "{\"a\":0,\"b\":1}", "not two integers"},
+        {"[-9223372036854775809]", "[0,1]", "integer"},
+        {"[1.0]", "[0,1]", "integer"},
+        {"[1e0]", "[0,1]", "integer"},
+        {"[true]", "[0,1]", "integer"},
+        {"[\"1\"]", "[0,1]", "integer"},
+        {"1", "[0,1]", "list"},
+        {"[1,1,1,1,1,1,1,1,1]", "[0,1]", "8"},
+        {"[1]", "[0,1.0]", "integers"},
+        {"[1]", "[0]", "integers"},
+        {"[1]", "[0,1,2]", "integers"},
+        {"[1]", "{\"a\":0,\"b\":1}", "integers"},
     };
     char json[300];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -186,7 +183,7 @@ static void bad_shapes_are_refused(void **state)
     }
     /* 2^53 + 1 is not a double: it must come through to the last digit */
     refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[9007199254740993],\"data_offsets\":[0,1]}}", 1, "S06",
-           "needs 9007199254740993");
+           "9007199254740993");
     refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,9007199254740993]}}", 1, "S06",
            "0 to 9007199254740993");
 }
@@ -199,16 +196,11 @@ static void bad_offsets_are_refused(void **state)
         size_t data;
         const char *reason;
     } bad[] = {
-        {"[2,0]", "[2,4]", 4, "expected a range"},
-        {"[0,2]", "[1,3]", 4, "overlap"},
-        {"[0,2]", "[0,2]", 4, "overlap"},
-        {"[0,2]", "[3,5]", 5, "a hole"},
-        {"[1,3]", "[3,5]", 5, "a hole"},
-        {"[0,2]", "[2,4]", 3, "expected a range"},
-        {"[0,2]", "[2,4]", 5, "1 bytes after the last tensor"},
-        {"[0,2]", "[2,5]", 5, "span 3 bytes"},
-        {"[-2,0]", "[0,2]", 2, "expected a range"},
-        {"[0,2]", "[9223372036854775805,9223372036854775807]", 4, "expected a range"},
+        {"[2,0]", "[2,4]", 4, "range"},   {"[0,2]", "[1,3]", 4, "byte 1"},
+        {"[0,2]", "[0,2]", 4, "byte 0"},  {"[0,2]", "[3,5]", 5, "byte 3"},
+        {"[1,3]", "[3,5]", 5, "byte 1"},  {"[0,2]", "[2,4]", 3, "range"},
+        {"[0,2]", "[2,4]", 5, "1 bytes"}, {"[0,2]", "[2,5]", 5, "3 bytes"},
+        {"[-2,0]", "[0,2]", 2, "range"},  {"[0,2]", "[9223372036854775805,9223372036854775807]", 4, "range"},
     };
     char json[300];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -218,11 +210,11 @@ static void bad_offsets_are_refused(void **state)
                  bad[i].a, bad[i].b);
         refuse(json, bad[i].data, "S06", bad[i].reason);
     }
-    refuse("{}", 1, "S06", "1 bytes after the last tensor");
+    refuse("{}", 1, "S06", "1 bytes");
     refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
            "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
-           1, "S07", "no elements");
-    refuse("{\"b\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}}", 0, "S07", "no elements");
+           1, "S07", "");
+    refuse("{\"b\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}}", 0, "S07", "");
 }
 
 static void bad_types_are_refused(void **state)
@@ -233,7 +225,7 @@ static void bad_types_are_refused(void **state)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         snprintf(json, sizeof json, "{\"a\":{\"dtype\":\"%s\",\"shape\":[1],\"data_offsets\":[0,1]}}",
                  types[i]);
-        refuse(json, 1, "S08", "not supported");
+        refuse(json, 1, "S08", types[i]);
     }
 }
 
@@ -253,8 +245,7 @@ static void pickles_are_refused(void **state)
     struct error e;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         assert_ok(io_write_all("a.safetensors", 0666, heads[i].bytes, heads[i].n, &e), e);
-        assert_refused(st_read(&f, "a.safetensors", NULL, &e), e, ERR_DATA, "S11");
-        assert_non_null(strstr(e.text, "save_file"));
+        assert_refused(st_read(&f, "a.safetensors", NULL, &e), e, ERR_DATA, "S11", "save_file");
     }
     static const char *const names[] = {"m.pt", "m.pth", "m.ckpt", "m.pkl", "m.PT"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -390,8 +381,7 @@ static void newer_formats_are_refused(void **state)
     build(&f);
     assert_ok(st_set(&f, "falx.format", "12", &e), e);
     assert_ok(st_write("new.safetensors", &f, &e), e);
-    assert_refused(st_read(&back, "new.safetensors", NULL, &e), e, ERR_BUSY, "K04");
-    assert_true(strstr(e.text, "format 12") && strstr(e.text, "up to 1"));
+    assert_refused(st_read(&back, "new.safetensors", NULL, &e), e, ERR_BUSY, "K04", "format 12", "to 1");
     assert_ok(st_set(&f, "falx.format", "0x1", &e), e);
     assert_ok(st_write("new.safetensors", &f, &e), e);
     assert_refused(st_read(&back, "new.safetensors", NULL, &e), e, ERR_BUSY, "K04");
@@ -437,7 +427,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_int_equal(st_write("own.safetensors", &f, &e), -1);
     io = &io_posix;
     assert_int_equal(e.code, ERR_SYSTEM);
-    assert_non_null(strstr(e.text, "own.safetensors"));
+    assert_says(e.text, "own.safetensors");
     assert_ok(io_list(&after, ".", &e), e);
     assert_int_equal(before.n, after.n);
     assert_ok(st_read(&back, "own.safetensors", NULL, &e), e);

@@ -165,7 +165,7 @@ static void a_finished_run_stays(void **state)
     uint64_t want = reference(), checkpoint = hash_of("reference", "checkpoint-a.safetensors");
     assert_ok(train("reference", 1, 1, &e), e);
     assert_int_equal(heard.steps, 0);
-    assert_non_null(strstr(test_told, "finished"));
+    assert_reported(REPORT_NOTE, "", "reference: ");
     assert_true(result_of("reference") == want);
     assert_true(hash_of("reference", "checkpoint-a.safetensors") == checkpoint);
     assert_int_equal(unlink("reference/model.safetensors"), 0); /* lost: made again */
@@ -181,7 +181,7 @@ static void resume_without_checkpoint_starts_over(void **state)
     uint64_t want = reference();
     fresh_folder("run");
     assert_ok(train("run", 1, 1, &e), e);
-    assert_non_null(strstr(test_told, "no checkpoint"));
+    assert_reported(REPORT_NOTE, "", "run: ", "checkpoint");
     assert_true(result_of("run") == want);
 }
 
@@ -363,7 +363,7 @@ static void a_disk_that_stays_full_ends_it(void **state)
         assert_int_equal(train("run", 1, 1, &e), -1);
         io = &quick;
         assert_int_equal(e.code, ERR_SYSTEM);
-        assert_non_null(strstr(e.text, "checkpoint"));
+        assert_says(e.text, "checkpoint");
         int lines = 0;
         for (const char *p = test_told; (p = strstr(p, "[P03]")); p++)
             lines++;
@@ -385,8 +385,7 @@ static void one_bad_step_is_skipped(void **state)
         fault.kind = kind;
         uint64_t want = reference();
         assert_int_equal(heard.steps, 14);
-        assert_non_null(strstr(test_told, kind == FAULT_LOSS ? "[M01]" : "[M02]"));
-        assert_non_null(strstr(test_told, "not applied"));
+        assert_reported(REPORT_WARNING, kind == FAULT_LOSS ? "M01" : "M02", "step");
         /* the teacher and the statistics did not hear of it, or nothing could be published [M10] */
         heard.stop_at = 5; /* between the two bad steps */
         fresh_folder("run");
@@ -407,7 +406,7 @@ static void three_bad_steps_roll_back(void **state)
     uint64_t want = reference();
     assert_int_equal(heard.resumed, 1);
     assert_int_equal(heard.resumed_at, 10); /* anchors are 10 steps apart here */
-    assert_non_null(strstr(test_told, "going back to step 10 with half the learning rate [M01]"));
+    assert_reported(REPORT_WARNING, "M01", "step 10");
     assert_int_equal(heard.steps, 42 + 7);
     assert_true(fabs(heard.rate - 0.5 * set.lr) < 1e-12);
     for (int64_t at = 9; at <= 19; at += 2 * STRIDE) { /* stopped before, between and after */
@@ -444,13 +443,9 @@ static void divergence_is_given_up(void **state)
         fault.from = 3, fault.until = 1000, fault.cured = 99;
         fault.kind = kind;
         fresh_folder("run");
-        assert_refused(train("run", 0, 1, &e), e, ERR_NUMERIC, kind == FAULT_LOSS ? "M01" : "M02");
+        assert_refused(train("run", 0, 1, &e), e, ERR_NUMERIC, kind == FAULT_LOSS ? "M01" : "M02", "step 6",
+                       kind == FAULT_LOSS ? "loss" : "block_one.conv.0.bias");
         assert_int_equal(heard.steps, 3 * 6);
-        assert_non_null(strstr(e.text, "first step 6"));
-        if (kind == FAULT_LOSS)
-            assert_non_null(strstr(e.text, "loss"));
-        else
-            assert_non_null(strstr(e.text, "block_one.conv.0.bias"));
         assert_false(io_exists("run/model.safetensors"));
         assert_refused(train("run", 1, 1, &e), e, ERR_NUMERIC, kind == FAULT_LOSS ? "M01" : "M02");
     }
@@ -477,7 +472,8 @@ static void gradients_are_clipped(void **state)
     set.clip = 1.0;
     fault.from = 4, fault.until = 5, fault.cured = 99, fault.kind = FAULT_EXPLODE;
     uint64_t want = reference();
-    assert_null(strstr(test_told, "not applied"));
+    assert_not_reported(REPORT_WARNING, "M01");
+    assert_not_reported(REPORT_WARNING, "M02");
     fresh_folder("run");
     assert_ok(train("run", 0, 2, &e), e);
     assert_true(result_of("run") == want);
@@ -525,16 +521,14 @@ static void a_changed_run_is_refused(void **state)
     struct device *dev = tiny_device(1, PRECISION_F32);
     struct train_options o = tiny_options(&set, &cases, dev, "run");
     set.lr = 0.06;
-    assert_refused(resume_with(&o, &e), e, ERR_BUSY, "K05");
-    assert_non_null(strstr(e.text, "lr = 0.050000000000000003, this run has 0.059999999999999998"));
+    assert_refused(resume_with(&o, &e), e, ERR_BUSY, "K05", "lr = 0.050000000000000003",
+                   "0.059999999999999998");
     set.lr = 0.05;
     o.data_hash++;
-    assert_refused(resume_with(&o, &e), e, ERR_BUSY, "K05");
-    assert_non_null(strstr(e.text, "data"));
+    assert_refused(resume_with(&o, &e), e, ERR_BUSY, "K05", "data");
     o.data_hash--;
     o.version = "2"; /* [P22] */
-    assert_refused(resume_with(&o, &e), e, ERR_BUSY, "K05");
-    assert_non_null(strstr(e.text, "version"));
+    assert_refused(resume_with(&o, &e), e, ERR_BUSY, "K05", "version");
     o.override = "steps,versions";
     assert_refused(resume_with(&o, &e), e, ERR_CONFIG, "C02");
     set.weight_decay *= 2;
