@@ -531,14 +531,18 @@ static void check_rows(int official)
     struct both rows = floats((int64_t)n * 16, 0, 0), drows = floats((int64_t)n * 16, -1, 1);
     struct both dg = floats((int64_t)n * dims, -1, 1), label = bytes_below(n, 3), anchor = floats(n, 0, 0);
     struct both table = floats(3 * 17 + 1, 2, 5), sums = both_of(3 * 17 * sizeof(double));
-    struct both logs = floats(n, 0, 5), at = both_of((size_t)n * 8);
+    struct both logs = floats(n, 0, 5), at = both_of((size_t)n * 8), places = both_of((size_t)n * 16 * 4);
     for (int i = 0; i < n; i++)
         ((int64_t *)at.at[0])[i] = 5 * i + i % 5;
     upload(&at);
+    for (int i = 0; i < n * 16; i++) /* a third of them in no row */
+        ((int32_t *)places.at[0])[i] = i % 3 ? i % 16 * n + i / 16 : -1;
+    upload(&places);
+#define PLACE (official ? (const int32_t *)places.at[side] : NULL)
     for (int i = 0; i < 3 * 17; i++)
         ((double *)sums.at[0])[i] = i % 17 ? 2 * random_unit() : 3000;
     upload(&sums);
-    const char *more = official ? "published layout" : "";
+    const char *more = official ? "released layout" : "";
     MAP(gather_rows, more, n * dims,
         (k.rows = F(g), k.from = F(from), k.at = (int64_t *)at.at[side], k.c = dims), difference(&g));
     MAP(scatter_rows, more, n * dims,
@@ -554,7 +558,7 @@ static void check_rows(int official)
         bytes_differ(&from));
     MAP(fold, more, 7 * dims,
         (k.to = F(rows), k.from = F(g), k.period = 7 * dims, k.total = (int64_t)n * dims), difference(&rows));
-    MAP(unit_rows, more, n, (k.rows = F(rows), k.g = F(g), k.count = n, k.dims = dims, k.official = official),
+    MAP(unit_rows, more, n, (k.rows = F(rows), k.g = F(g), k.place = PLACE, k.dims = dims),
         difference(&rows));
     MAP(contrast_table, more, 3,
         (k.sums = (double *)sums.at[side], k.table = F(table), k.scale = F(table) + 3 * 17, k.classes = 3,
@@ -569,11 +573,12 @@ static void check_rows(int official)
         difference(&drows));
     upload(&drows);
     MAP(unit_rows_back, more, n,
-        (k.dg = F(dg), k.g = F(g), k.rows = F(rows), k.drows = F(drows), k.count = n, k.dims = dims,
-         k.official = official, k.scale = F(table) + 3 * 17),
+        (k.dg = F(dg), k.g = F(g), k.drows = F(drows), k.place = PLACE, k.dims = dims,
+         k.scale = F(table) + 3 * 17),
         difference(&dg));
-    struct both *all[] = {&from, &g, &rows, &drows, &dg, &label, &anchor, &table, &sums, &logs, &at};
-    for (int i = 0; i < 11; i++)
+#undef PLACE
+    struct both *all[] = {&from, &g, &rows, &drows, &dg, &label, &anchor, &table, &sums, &logs, &at, &places};
+    for (int i = 0; i < 12; i++)
         drop(all[i]);
 }
 

@@ -271,6 +271,23 @@ static void test_naive_contrast(void **state)
     }
 }
 
+/* Points that are all rows; in the official layout by the table of the list by channels, read as rows of 16. */
+static struct contrast_points all_rows(const float *g, const uint8_t *label, int count, double tau,
+                                       int layout, int reduce)
+{
+    static int32_t place[2200 * C];
+    struct naive p = {.count = count, .layout = layout};
+    struct contrast_points of = {
+        .g = g, .label = label, .count = count, .dims = C, .tau = tau, .reduce = reduce};
+    if (layout == BCL_CORRECT)
+        return of;
+    for (int i = 0; i < count * C; i++)
+        place[i] = (int32_t)naive_place(&p, i / C, i % C);
+    of.place = place;
+    of.points = count;
+    return of;
+}
+
 static double contrast_of(const struct contrast_points *of, double weight, float *dg)
 {
     double value;
@@ -286,7 +303,7 @@ static void check_contrast(int count, double tau, int layout, int reduce)
     for (int i = 0; i < count * C; i++)
         p.dg[i] = 0.25f; /* must be added to */
     double want = naive_contrast(&q, p.exact, p.want);
-    struct contrast_points of = {p.g, p.label, count, C, tau, layout, reduce};
+    struct contrast_points of = all_rows(p.g, p.label, count, tau, layout, reduce);
     double got = contrast_of(&of, 0.5, p.dg);
     near(got, want, 1e-5);
     for (int i = 0; i < count * C; i++)
@@ -337,7 +354,8 @@ static void test_contrast_threads(void **state)
         for (int threads = 1; threads <= 4; threads *= 2) {
             open_device(NULL, threads, 4, N);
             memset(p.dg, 0, N * C * sizeof *p.dg);
-            double got = contrast_of(&(struct contrast_points){p.g, p.label, N, C, 0.07, layout, 0}, 1, p.dg);
+            struct contrast_points of = all_rows(p.g, p.label, N, 0.07, layout, BCL_MEAN);
+            double got = contrast_of(&of, 1, p.dg);
             if (threads == 1) {
                 value = got;
                 memcpy(first, p.dg, N * C * sizeof *first);
@@ -359,20 +377,134 @@ static void test_contrast_edges(void **state)
     (void)state;
     open_device(NULL, 2, 8, 8);
     for (int count = 0; count <= 8; count++)
-        assert_true(contrast_of(&(struct contrast_points){p.g, apart, count, C, 0.07, 0, 0}, 1, p.dg) == 0);
+        assert_true(contrast_of(&(struct contrast_points){p.g, apart, count, C, 0.07, BCL_MEAN, NULL, 0}, 1,
+                                p.dg) == 0);
     for (int i = 0; i < 8 * C; i++)
         assert_true(p.dg[i] == 0);
     for (int i = 0; i < 8 * C; i++)
         p.g[i] = i < 2 * C ? 0.0f : 1.5f;
-    double v = contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.07, 0, 0}, 1, p.dg);
+    double v = contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.07, BCL_MEAN, NULL, 0}, 1, p.dg);
     assert_true(isfinite(v));
     for (int i = 0; i < 8 * C; i++)
         assert_true(isfinite(p.dg[i]) && (i >= 2 * C || p.dg[i] == 0));
     p.g[3 * C + 1] = NAN;
-    assert_true(isnan(contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.07, 0, 0}, 1, p.dg)));
-    assert_true(isnan(contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.001, 0, 0}, 1, p.dg)));
+    assert_true(
+        isnan(contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.07, BCL_MEAN, NULL, 0}, 1, p.dg)));
+    assert_true(
+        isnan(contrast_of(&(struct contrast_points){p.g, p.label, 8, C, 0.001, BCL_MEAN, NULL, 0}, 1, p.dg)));
     close_device();
     points_free(&p);
+}
+
+/* ---- the released layout ---------------------------------------------------------------------- */
+
+/* The released code by its own steps: unit vectors of all n boundary voxels listed channel by channel, the list
+ * read as rows, some rows taken. */
+struct released {
+    int n, rows, rank[64];
+    uint8_t label[64];
+};
+
+static double released_contrast(const struct released *r, const double *g)
+{
+    struct naive p = {r->rows, BCL_CORRECT, BCL_MEAN, 0.2, r->label};
+    double *list = take((size_t)r->n * C, sizeof *list), rows[64 * C], ds[64], value = 0;
+    int anchors = 0, positives;
+    for (int i = 0; i < r->n; i++) {
+        double square = 0;
+        for (int c = 0; c < C; c++)
+            square += g[i * C + c] * g[i * C + c];
+        for (int c = 0; c < C; c++)
+            list[c * r->n + i] = g[i * C + c] / sqrt(square);
+    }
+    for (int i = 0; i < r->rows; i++)
+        memcpy(rows + i * C, list + r->rank[i] * C, C * sizeof *rows);
+    for (int i = 0; i < r->rows; i++) {
+        value += naive_anchor(&p, rows, i, ds, &positives);
+        anchors += positives > 0;
+    }
+    mem_free(list);
+    return value / anchors;
+}
+
+enum { SCRAMBLED_VOXELS = 8 * 8 * 12 };
+
+struct scrambling {
+    uint8_t label[SCRAMBLED_VOXELS];
+    int64_t near[SCRAMBLED_VOXELS]; /* all boundary voxels */
+    double g[SCRAMBLED_VOXELS * C]; /* of these */
+    struct released by_hand;
+    struct scramble s;
+};
+
+/* `cap` rows of the boundary voxels of random labels, as falx chooses them, and by hand. */
+static void scrambling_make(struct scrambling *x, int cap)
+{
+    static int64_t row_voxels[64], points[SCRAMBLED_VOXELS], same[64];
+    static int32_t place[SCRAMBLED_VOXELS * C], row_rank[64], of_rank[SCRAMBLED_VOXELS];
+    const int d[3] = {8, 8, 12};
+    uint8_t near_of[SCRAMBLED_VOXELS];
+    struct boundary b = {x->label, d, NB_OFFICIAL, cap, 5, 9, 1, near_of};
+    fill_label(x->label, SCRAMBLED_VOXELS, 4, 2);
+    x->s = (struct scramble){row_voxels, points, place, row_rank, of_rank, 0, 0};
+    boundary_scramble(&x->s, &b, dev->pool);
+    x->by_hand.n = points_near(x->near, x->label, d, NB_OFFICIAL, SCRAMBLED_VOXELS, 5, 9, 1);
+    x->by_hand.rows = points_near(same, x->label, d, NB_OFFICIAL, cap, 5, 9, 1);
+    assert_int_equal(x->s.n_rows, x->by_hand.rows);
+    assert_memory_equal(row_voxels, same, (size_t)x->s.n_rows * sizeof *same);
+    for (int i = 0, at = 0; i < x->by_hand.rows; i++) {
+        while (x->near[at] != same[i])
+            at++;
+        x->by_hand.rank[i] = at;
+        x->by_hand.label[i] = x->label[same[i]];
+    }
+    for (int i = 0; i < x->by_hand.n * C; i++)
+        x->g[i] = (double)(float)(sin(1.7 * i + 0.01 * i * i) + (i % C == 3));
+}
+
+/* Value and gradient of falx against released_contrast and its differences, over all boundary voxels. */
+static void check_scrambling(struct scrambling *x)
+{
+    struct released *r = &x->by_hand;
+    float *g = take((size_t)x->s.n_points * C, sizeof *g), *dg = take((size_t)x->s.n_points * C, sizeof *dg);
+    int point = 0;
+    for (int i = 0; i < x->s.n_points; i++)
+        for (int v = 0; v < r->n; v++)
+            for (int c = 0; c < C && x->near[v] == x->s.points[i]; c++)
+                g[i * C + c] = (float)x->g[v * C + c];
+    struct contrast_points of = {g, r->label, r->rows, C, 0.2, BCL_MEAN, x->s.place, x->s.n_points};
+    near(contrast_of(&of, 1, dg), released_contrast(r, x->g), 1e-6);
+    for (int v = 0; v < r->n; v++) {
+        int used = point < x->s.n_points && x->s.points[point] == x->near[v];
+        for (int c = 0; c < C; c++) {
+            double *at = &x->g[v * C + c], was = *at, h = 1e-5;
+            *at = was + h;
+            double up = released_contrast(r, x->g);
+            *at = was - h;
+            double slope = (up - released_contrast(r, x->g)) / (2 * h);
+            *at = was;
+            near(used ? (double)dg[point * C + c] : 0.0, slope, 1e-6);
+        }
+        point += used;
+    }
+    assert_int_equal(point, x->s.n_points);
+    mem_free(g), mem_free(dg);
+}
+
+/* Fewer rows than boundary voxels; so few that most voxels are in none of them; all rows. */
+static void test_scrambled_above_the_cap(void **state)
+{
+    static struct scrambling x;
+    (void)state;
+    open_device(NULL, 1, 2, 64);
+    scrambling_make(&x, 60);
+    assert_in_range(x.by_hand.n, 600, SCRAMBLED_VOXELS);
+    assert_int_equal(x.s.n_rows, 60);
+    check_scrambling(&x);
+    scrambling_make(&x, 5);
+    assert_in_range(x.s.n_points, 40, scramble_room(SCRAMBLED_VOXELS, 5));
+    check_scrambling(&x);
+    close_device();
 }
 
 /* ---- golden --------------------------------------------------------------------------------- */
@@ -399,7 +531,8 @@ static void test_golden_contrast(void **state)
     gather_rows(dev, g, &t, points, N);
     for (int layout = BCL_CORRECT; layout <= BCL_OFFICIAL; layout++) {
         memset(dg, 0, sizeof dg);
-        double v = contrast_of(&(struct contrast_points){g, of, N, C, 0.07, layout, BCL_MEAN}, 1, dg);
+        struct contrast_points rows = all_rows(g, of, N, 0.07, layout, BCL_MEAN);
+        double v = contrast_of(&rows, 1, dg);
         near(v, layout ? golden_official_value : golden_correct_value, 1e-6);
         assert_true(nmse(dg, layout ? golden_official : golden_correct, N * C) < 1e-9);
     }
@@ -417,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_contrast_strips),
         cmocka_unit_test(test_contrast_threads),
         cmocka_unit_test(test_contrast_edges),
+        cmocka_unit_test(test_scrambled_above_the_cap),
         cmocka_unit_test(test_golden_contrast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ RUNS = {
     "paper_head": (dict(SCENE, classes=3), dict(  # fewer points than places: head_norm meets repeats
         seed=6, steps=4, stages=1, head_norm=1, bcl_cap=1500, ramp="RAMP_CONTINUOUS", consistency=1.0)),
     "released": (SCENE, dict(
-        seed=48, steps=5, lr=0.0001, nb_rule="NB_OFFICIAL", bcl_layout="BCL_OFFICIAL", bcl_cap=200,
+        seed=48, steps=5, lr=0.0001, nb_rule="NB_OFFICIAL", bcl_layout="BCL_OFFICIAL", bcl_cap=150,
         stage2_init="STAGE2_STAGE1", stage2_cov=1, pseudo_weight=0.5)),
     "threshold": (dict(SCENE, classes=3, labeled=1), dict(
         seed=90, steps=6, pseudo_threshold=0.336, lambda_c=0.0, dropout="NET_DROPOUT_BOTTLENECK",
@@ -418,22 +418,19 @@ def near_boundary(label, rule):
     return near & (label == 0) if rule == "NB_BG_RING" else near
 
 
-def choose_points(label, s, draw, item):
-    may = np.flatnonzero(near_boundary(label, s["nb_rule"]).reshape(-1))
-    left, need, r, taken = len(may), min(len(may), s["bcl_cap"]), Cursor(s["seed"], draw, POINTS, item), []
-    for v in may:
+def choose(n, s, draw, item):
+    """At most bcl_cap of n, in order."""
+    left, need, r, taken = n, min(n, s["bcl_cap"]), Cursor(s["seed"], draw, POINTS, item), []
+    for i in range(n):
         if need and (need == left or r.below(left) < need):
-            taken.append(int(v))
+            taken.append(i)
             need -= 1
         left -= 1
     return taken
 
 
-def contrast(g, label, s):
-    """Supervised contrast of projections g (N, 16)."""
-    u = F.normalize(g, dim=1)
-    if s["bcl_layout"] == "BCL_OFFICIAL":
-        u = u.t().reshape(-1, FEATURES)
+def contrast(u, label, s):
+    """Supervised contrast of rows u (N, 16)."""
     n = len(u)
     other = ~torch.eye(n, dtype=torch.bool)
     score = u @ u.t() / s["bcl_tau"]
@@ -447,13 +444,19 @@ def contrast(g, label, s):
 def boundary_contrast(net, features, label, s, draw):
     terms = []
     for i in range(len(label)):
-        points = choose_points(label[i].numpy(), s, draw, i)
-        if not points:
+        near = np.flatnonzero(near_boundary(label[i].numpy(), s["nb_rule"]).reshape(-1))
+        if not len(near):
             continue
-        # with norm in the head, its statistics are of bcl_cap places, filled by going round
-        fill = [points[k % len(points)] for k in range(s["bcl_cap"])]
-        g = net.project(rows(features[i:i + 1])[0][fill])[:len(points)]
-        terms.append(contrast(g, label[i].reshape(-1)[points], s))
+        rows_of, f = choose(len(near), s, draw, i), rows(features[i:i + 1])[0]
+        if s["bcl_layout"] == "BCL_OFFICIAL":
+            # as released: masked_select of all boundary voxels, a view as rows, then some of the rows
+            u = F.normalize(net.project(f[near]), dim=1).t().reshape(-1, FEATURES)[rows_of]
+            print("step %d item %d: %d boundary voxels, %d rows" % (draw, i, len(near), len(rows_of)), file=sys.stderr)
+        else:
+            # with norm in the head, its statistics are of bcl_cap places, filled by going round
+            fill = [near[rows_of[k % len(rows_of)]] for k in range(s["bcl_cap"])]
+            u = F.normalize(net.project(f[fill])[:len(rows_of)], dim=1)
+        terms.append(contrast(u, label[i].reshape(-1)[near[rows_of]], s))
     return sum(terms) / len(terms) if terms else torch.zeros((), dtype=torch.float64)
 
 

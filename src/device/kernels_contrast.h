@@ -128,20 +128,19 @@ KERNEL void r_class_moments_range(const struct r_class_moments *k, int64_t i0, i
 
 /* ---- contrast ------------------------------------------------------------------------------- */
 
-/* Where channel c of point i lies among the rows of the loss: by point; or, in the layout of the
- * published code, in the list "channel 0 of all points, channel 1 of all points, ..." read as
- * rows. */
-KERNEL int64_t k_row_place(int64_t i, int c, int count, int dims, int official)
+/* Where channel c of point i lies among the rows of the loss: row i; or by a table (points, 16), where -1 says
+ * that no row has it (loss.h, struct scramble). */
+KERNEL int64_t k_row_place(const int32_t *place, int64_t i, int c)
 {
-    int64_t flat = (int64_t)c * count + i;
-    return official ? flat / dims * K_DIMS + flat % dims : i * K_DIMS + c;
+    return place ? place[i * K_DIMS + c] : i * K_DIMS + c;
 }
 
 /* rows = g / |g|, put in place. */
 struct k_unit_rows {
     float *rows;
-    const float *g; /* (count, dims) */
-    int count, dims, official;
+    const float *g;       /* (points, dims) */
+    const int32_t *place; /* NULL: by point */
+    int dims;
 };
 KERNEL float k_length(const float *x, int dims)
 {
@@ -155,8 +154,11 @@ KERNEL void k_unit_rows_range(const struct k_unit_rows *k, int64_t i0, int64_t i
     for (int64_t i = i0; i < i1; i++) {
         const float *g = k->g + i * k->dims;
         float length = k_max(K_SHORT, k_length(g, k->dims));
-        for (int c = 0; c < k->dims; c++)
-            k->rows[k_row_place(i, c, k->count, k->dims, k->official)] = g[c] / length;
+        for (int c = 0; c < k->dims; c++) {
+            int64_t at = k_row_place(k->place, i, c);
+            if (at >= 0)
+                k->rows[at] = g[c] / length;
+        }
     }
 }
 
@@ -247,22 +249,25 @@ KERNEL void k_contrast_pull_range(const struct k_contrast_pull *k, int64_t i0, i
 /* dg += scale * the gradient brought back through place and length: (G - u (u.G)) / |g|. */
 struct k_unit_rows_back {
     float *dg;
-    const float *g, *rows, *drows;
-    int count, dims, official;
+    const float *g, *drows;
+    const int32_t *place; /* NULL: by point */
+    int dims;
     const float *scale; /* one number, device memory */
 };
 KERNEL void k_unit_rows_back_range(const struct k_unit_rows_back *k, int64_t i0, int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) {
-        float dot = 0, length = k_length(k->g + i * k->dims, k->dims);
-        float factor = length < K_SHORT ? 0.0f : *k->scale / length;
+        const float *g = k->g + i * k->dims;
+        float dot = 0, size = k_length(g, k->dims), length = k_max(K_SHORT, size);
+        float factor = size < K_SHORT ? 0.0f : *k->scale / size;
         for (int c = 0; c < k->dims; c++) {
-            int64_t at = k_row_place(i, c, k->count, k->dims, k->official);
-            dot += k->rows[at] * k->drows[at];
+            int64_t at = k_row_place(k->place, i, c);
+            dot += at >= 0 ? g[c] / length * k->drows[at] : 0.0f;
         }
         for (int c = 0; c < k->dims; c++) {
-            int64_t at = k_row_place(i, c, k->count, k->dims, k->official);
-            k->dg[i * k->dims + c] += factor * (k->drows[at] - k->rows[at] * dot);
+            int64_t at = k_row_place(k->place, i, c);
+            float d = at >= 0 ? k->drows[at] : 0.0f;
+            k->dg[i * k->dims + c] += factor * (d - g[c] / length * dot);
         }
     }
 }

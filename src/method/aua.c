@@ -39,9 +39,15 @@ static void aua_done(struct trainer *t)
     part_free(t, &a->point_grads);
     t->dev->ops->free(t->dev, a->points_dev);
     t->dev->ops->free(t->dev, a->label_dev);
+    t->dev->ops->free(t->dev, a->place_dev);
     mem_free(a->points);
-    mem_free(a->point_label);
+    mem_free(a->row_label);
+    mem_free(a->scramble.row_voxels);
+    mem_free(a->scramble.place);
+    mem_free(a->scramble.row_rank);
+    mem_free(a->scramble.of_rank);
     mem_free(a->n_points);
+    mem_free(a->n_rows);
     mem_free(a->bcl);
     mem_free(a->near);
     mem_free(a->prototypes);

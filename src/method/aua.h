@@ -6,19 +6,22 @@
 
 struct aua {
     struct loss_scratch *scratch;
-    struct net *projection;           /* on the student's weights, for bcl_cap voxels of one or all items */
-    struct tensor noisy;              /* (U, d, h, w, c) what the teacher sees */
-    struct tensor pseudo;             /* (U, d, h, w, 1) U8 labels of the stage-1 student */
-    struct tensor trusted;            /* (U, d, h, w, 1) F32 0 or 1, by confidence; data NULL: all count */
-    struct paste paste;               /* stage2_paste */
-    struct tensor points_in;          /* (1 or L, 1, 1, cap, 16) features of the sampled voxels */
-    struct tensor point_grads;        /* (L, 1, 1, cap, 16) their gradients */
-    int64_t *points, *points_dev;     /* (L, cap) voxels of the batch, host, and the same on the device */
-    uint8_t *point_label, *label_dev; /* (L, cap) likewise */
-    double *bcl;                      /* (L) the loss inside each labelled item */
-    int *n_points;                    /* (L) of each labelled item; behind them they repeat up to cap */
-    uint8_t *near;                    /* (d, h, w) host: which voxels lie at a boundary */
-    struct prototypes *prototypes;    /* a state of the checkpoint */
+    struct net *projection;       /* on the student's weights, for `room` voxels of one or all items */
+    struct tensor noisy;          /* (U, d, h, w, c) what the teacher sees */
+    struct tensor pseudo;         /* (U, d, h, w, 1) U8 labels of the stage-1 student */
+    struct tensor trusted;        /* (U, d, h, w, 1) F32 0 or 1, by confidence; data NULL: all count */
+    struct paste paste;           /* stage2_paste */
+    int room;                     /* most voxels of an item that are projected: bcl_cap, more if scrambled */
+    struct tensor points_in;      /* (1 or L, 1, 1, room, 16) features of the sampled voxels */
+    struct tensor point_grads;    /* (L, 1, 1, room, 16) their gradients */
+    int64_t *points, *points_dev; /* (L, room) voxels of the batch, host, and the same on the device */
+    uint8_t *row_label, *label_dev; /* (L, cap) of the rows that are compared, likewise */
+    struct scramble scramble;       /* bcl_layout official: of one item */
+    int32_t *place_dev;             /* (L, room, 16) its table; or NULL */
+    double *bcl;                    /* (L) the loss inside each labelled item */
+    int *n_points, *n_rows;         /* (L) of each labelled item; behind its points they repeat up to room */
+    uint8_t *near;                  /* (d, h, w) host: which voxels lie at a boundary */
+    struct prototypes *prototypes;  /* a state of the checkpoint */
 };
 
 struct net_definition aua_definition(const struct trainer *t);

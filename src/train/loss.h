@@ -86,6 +86,19 @@ struct boundary {
     uint8_t *near;       /* room for a byte a voxel: 1 if it is near */
 };
 int boundary_points(int64_t *points, struct boundary *b, struct pool *pool);
+/* The rows of the released code: unit vectors of all boundary voxels are listed channel by channel, the list is
+ * read as rows of 16, at most `cap` rows are chosen, and row r has the label of boundary voxel r. The choice is
+ * that of boundary_points. Example: of 48 voxels, row 3 holds channel 1 of voxels 0 to 15.
+ * All memory is the host's and the caller's. */
+struct scramble {
+    int64_t *row_voxels;         /* (cap) whose label each row has */
+    int64_t *points;             /* (scramble_room) voxels that the rows hold values of, in raster order */
+    int32_t *place;              /* (scramble_room, 16) of channel c of point i among the rows, or -1 */
+    int32_t *row_rank, *of_rank; /* (cap), (voxels) working memory */
+    int n_rows, n_points;
+};
+int scramble_room(int64_t voxels, int cap);
+void boundary_scramble(struct scramble *s, struct boundary *b, struct pool *pool);
 /* Rows of a (.., c) F32 tensor at flat voxel indices -> dense (count, c). All pointers are device memory:
  * upload what boundary_points gave. net_grad_rows() is the way back. */
 void gather_rows(struct device *dev, float *out, const struct tensor *from, const int64_t *points, int count);
@@ -99,7 +112,9 @@ struct contrast_points {
     const uint8_t *label; /* (count), device; below the scratch's classes */
     int count, dims;      /* at most the scratch's points, and 16 */
     double tau;
-    int layout, reduce; /* settings.h */
+    int reduce;           /* settings.h */
+    const int32_t *place; /* device, of struct scramble; NULL: a row is a point's own vector ... */
+    int points;           /* ... else of g and dg, whose dims are 16, and count is of the rows */
 };
 void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, double weight, float *dg,
                   double *value);

@@ -10,9 +10,9 @@
  * pairs is the device's (contrast.h). A point alone in its class is no anchor, but others are
  * compared with it.
  *
- * In the published code the unit vectors are gathered with a mask from a channel-first tensor,
- * which lists channel 0 of all points, then channel 1, and the list is read as rows of 16: rows
- * that mix points and are not of unit length. BCL_OFFICIAL does the same, for reproduction.
+ * In the released code the unit vectors of all near-boundary voxels are gathered with a mask from a channel-first
+ * tensor, which lists channel 0 of all voxels, then channel 1. The list is read as rows of 16, which mix voxels and
+ * are not of unit length, and then at most `cap` rows are chosen. BCL_OFFICIAL does the same (boundary_scramble).
  */
 #include <string.h>
 
@@ -93,25 +93,75 @@ static int64_t next_near(const uint8_t *near, int64_t at, int64_t voxels)
     return at;
 }
 
-/* Selection sampling: of `left` voxels that may be taken, the next is with probability needed / left. */
-int boundary_points(int64_t *points, struct boundary *b, struct pool *pool)
+/* At most `cap` of the voxels that are near, and their ranks among these, unless NULL. Returns how many.
+ * Selection sampling: of `left` voxels that may be taken, the next is with probability needed / left. */
+static int choose_near(int64_t *points, int32_t *ranks, struct boundary *b, uint32_t n_near)
 {
     int64_t voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2];
-    uint32_t left = 0;
-    int taken = 0;
-    pool_run(pool, b->dims[0], mark_plane, b);
-    for (int64_t v = 0; v < voxels; v++)
-        left += b->near[v];
-    uint32_t needed = b->cap < 0 ? 0 : (uint32_t)b->cap < left ? (uint32_t)b->cap : left;
+    uint32_t left = n_near, needed = b->cap < 0 ? 0 : (uint32_t)b->cap < left ? (uint32_t)b->cap : left;
     struct rng r = rng_start(b->seed, b->step, RNG_POINTS, b->item);
+    int taken = 0;
     for (int64_t v = 0; needed > 0; v++, left--) {
         v = next_near(b->near, v, voxels);
         if (needed == left || rng_below(&r, left) < needed) {
+            if (ranks)
+                ranks[taken] = (int32_t)(n_near - left);
             points[taken++] = v;
             needed--;
         }
     }
     return taken;
+}
+
+static uint32_t mark_near(struct boundary *b, struct pool *pool)
+{
+    int64_t voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2];
+    uint32_t n = 0;
+    pool_run(pool, b->dims[0], mark_plane, b);
+    for (int64_t v = 0; v < voxels; v++)
+        n += b->near[v];
+    return n;
+}
+
+int boundary_points(int64_t *points, struct boundary *b, struct pool *pool)
+{
+    return choose_near(points, NULL, b, mark_near(b, pool));
+}
+
+/* ---- rows of the released code ---------------------------------------------------------------- */
+
+int scramble_room(int64_t voxels, int cap)
+{
+    int64_t most = (int64_t)cap * K_DIMS; /* every number of a row may be another voxel's */
+    return (int)(voxels < most ? voxels : most);
+}
+
+/* Value k of the list is channel k / n_near of voxel k % n_near, and column k % 16 of row k / 16. */
+static int64_t listed_at(const struct scramble *s, int64_t i)
+{
+    return (int64_t)s->row_rank[i / K_DIMS] * K_DIMS + i % K_DIMS;
+}
+
+void boundary_scramble(struct scramble *s, struct boundary *b, struct pool *pool)
+{
+    int64_t n_near = mark_near(b, pool), voxels = (int64_t)b->dims[0] * b->dims[1] * b->dims[2], v = 0;
+    s->n_rows = choose_near(s->row_voxels, s->row_rank, b, (uint32_t)n_near);
+    s->n_points = 0;
+    memset(s->of_rank, -1, (size_t)n_near * sizeof *s->of_rank);
+    for (int64_t i = 0; i < (int64_t)s->n_rows * K_DIMS; i++)
+        s->of_rank[listed_at(s, i) % n_near] = 0; /* is a point */
+    for (int64_t rank = 0; rank < n_near; rank++, v++) {
+        v = next_near(b->near, v, voxels);
+        if (s->of_rank[rank] < 0)
+            continue;
+        s->of_rank[rank] = s->n_points;
+        s->points[s->n_points++] = v;
+    }
+    memset(s->place, -1, (size_t)s->n_points * K_DIMS * sizeof *s->place);
+    for (int64_t i = 0; i < (int64_t)s->n_rows * K_DIMS; i++) {
+        int64_t k = listed_at(s, i), point = s->of_rank[k % n_near];
+        s->place[point * K_DIMS + k / n_near] = (int32_t)i;
+    }
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -156,9 +206,10 @@ void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, doub
                   double *value)
 {
     CHECK(of->count <= s->points && of->dims >= 1 && of->dims <= CONTRAST_DIMS && of->tau > 0);
+    CHECK(!of->place || of->dims == CONTRAST_DIMS);
     struct device *dev = s->dev;
     const uint8_t *label = of->label;
-    int official = of->layout == BCL_OFFICIAL, n_sums = s->classes * K_ORDER_1 + 1, count = of->count;
+    int n_sums = s->classes * K_ORDER_1 + 1, count = of->count, points = of->place ? of->points : count;
     float t = (float)of->tau;
     *value = 0;
     if (count < 2)
@@ -168,8 +219,7 @@ void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, doub
     p->of.contrast.mean = of->reduce != BCL_SUM;
     double *sums = s->found + p->first;
     dev->ops->zero(dev, s->rows, (size_t)count * CONTRAST_DIMS * sizeof *s->rows);
-    RUN(dev, unit_rows, count, .rows = s->rows, .g = of->g, .count = count, .dims = of->dims,
-        .official = official);
+    RUN(dev, unit_rows, points, .rows = s->rows, .g = of->g, .place = of->place, .dims = of->dims);
     class_table(s, sums, label, count, p->of.contrast.mean, weight);
     RUN(dev, contrast_anchors, count, .anchor = s->anchor, .label = label, .table = s->table);
     struct contrast pairs = {count, t, s->rows, s->anchor, s->log_sum, s->pull, s->contrast};
@@ -180,6 +230,6 @@ void ask_contrast(struct loss_scratch *s, const struct contrast_points *of, doub
         return;
     RUN(dev, contrast_pull, count, .pull = s->pull, .rows = s->rows, .label = label, .table = s->table,
         .tau = t);
-    RUN(dev, unit_rows_back, count, .dg = dg, .g = of->g, .rows = s->rows, .drows = s->pull, .count = count,
-        .dims = of->dims, .official = official, .scale = s->table + s->classes * K_ORDER_1);
+    RUN(dev, unit_rows_back, points, .dg = dg, .g = of->g, .drows = s->pull, .place = of->place,
+        .dims = of->dims, .scale = s->table + s->classes * K_ORDER_1);
 }
