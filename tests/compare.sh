@@ -110,6 +110,24 @@ sed -i 's/"8,8,4", "window": "even"/"8,8,5", "window": "even"/' "$spec"
 "$falx" compare set -o windows $few --stride 16,16,8 --tables >out 2>err
 code=$?
 [ $code = 9 ] && grep -q 'made with stride\[2\] = 5, the plan has 4' err || fail "an older result of other windows: $code, $(cat err)"
+# under a preset of the paper each method keeps its own published constants
+"$falx" compare set -o paper $tiny --preset paper-la --recipe auto --stride auto --reference aua --labels 2 --quiet \
+    --methods supervised,mt,sassnet,dtc,mc-net-plus,aua,aua:stages=1 || fail 'a plan under a preset of the paper'
+while read -r method weight labeled schedule ramp; do
+    run=paper/runs/$method-L2-s1337/run.json
+    for want in "\"consistency\": ${weight}0*1*," "\"labeled-batch\": $labeled," "\"schedule\": \"$schedule\"," \
+        "\"rampup-length\": $ramp," '"augment": "crop",' '"window-mode": "constant",' '"dropout": "both",'; do
+        grep -q "^  $want" $run || fail "$method under paper-la: no $want in $(grep "${want%%:*}" $run)"
+    done
+done <<end
+supervised 0 2 step "auto"
+mt 0.1 1 poly 30000
+sassnet 0.01 1 step 6000
+dtc 1 1 step 6000
+mc-net-plus 1 1 constant 6000
+aua 0.149* 1 step 6000
+aua_stages=1 0.149* 1 step 6000
+end
 for i in 1 2; do
     "$falx" compare set -o machine$i $tiny $plan --part $i/2 --jobs 2 || fail "part $i"
     [ "$(find machine$i -name result.json | wc -l)" = 4 ] || fail "part $i did $(find machine$i -name result.json | wc -l)"

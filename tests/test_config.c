@@ -7,7 +7,9 @@
 #include <jansson.h>
 #include <limits.h>
 
+#include "base/io.h"
 #include "cli/options.h"
+#include "train/method.h"
 #include "volume/volume.h"
 
 enum { WORDS_MAX = 16 };
@@ -437,6 +439,143 @@ static void keys_of_other_verbs(void **state)
     config_free(&c);
 }
 
+/* ---- presets ---------------------------------------------------------------------------------- */
+
+/* "falx train" with these words. */
+static void parse_preset(struct config *c, const char *preset, const char *method)
+{
+    struct error e = {.code = ERR_NONE};
+    int result =
+        method ? parse(c, &e, VERB_TRAIN, "set", "-o", "run", "--preset", preset, "--method", method, NULL)
+               : parse(c, &e, VERB_TRAIN, "set", "-o", "run", "--preset", preset, NULL);
+    if (result < 0)
+        test_fail("--preset %s --method %s: %s", preset, method ? method : "", e.text);
+}
+
+static void assert_value(const struct config *c, const char *name, const char *want)
+{
+    char text[PATH_MAX];
+    option_text(text, sizeof text, option_find(name, strlen(name), VERB_TRAIN), c);
+    if (strcmp(text, want) != 0)
+        test_fail("%s with %s: %s = %s, expected %s", c->train_preset, c->set.method, name, text, want);
+}
+
+/* Arguments of the authors' scripts, read there once more, not from src/method. */
+static const struct {
+    const char *method, *steps, *schedule, *lr, *batch, *labeled_batch, *consistency, *rampup, *patch,
+        *stride;
+} authors[] = {
+    {"supervised", "6000", "step", "0.01", "4", "4", "0", "auto", "112,112,80", "18,18,4"},
+    {"ua-mt", "6000", "step", "0.01", "4", "2", "0.1", "6000", "112,112,80", "18,18,4"},
+    {"sassnet", "6000", "step", "0.01", "4", "2", "0.01", "6000", "112,112,80", "18,18,4"},
+    {"dtc", "6000", "step", "0.01", "4", "2", "1", "6000", "112,112,80", "18,18,4"},
+    {"mc-net", "15000", "constant", "0.01", "4", "2", "1", "6000", "112,112,80", "18,18,4"},
+    {"mc-net-plus", "15000", "constant", "0.01", "4", "2", "1", "6000", "112,112,80", "18,18,4"},
+    {"copy-paste", "15000", "step", "0.01", "8", "4", "0", "auto", "112,112,80", "18,18,4"},
+    {"mt", "30000", "poly", "0.01", "4", "2", "0.1", "30000", "96,96,96", "64,64,64"},
+    {"entropy", "30000", "poly", "0.01", "4", "2", "0.1", "30000", "96,96,96", "64,64,64"},
+    {"ict", "30000", "poly", "0.01", "4", "2", "0.1", "30000", "96,96,96", "64,64,64"},
+    {"dan", "30000", "poly", "0.01", "4", "2", "0.1", "30000", "96,96,96", "64,64,64"},
+    {"cct", "30000", "poly", "0.01", "4", "2", "0.1", "30000", "96,96,96", "64,64,64"},
+    {"urpc", "60000", "poly", "0.1", "4", "2", "0.1", "60000", "112,112,112", "64,64,64"},
+    {"aua", "6000", "step", "0.01", "4", "2", "0.15", "6000", "96,96,96", "16,16,16"},
+};
+enum { N_AUTHORS = sizeof authors / sizeof *authors };
+
+/* What is the method's own, whatever the preset. */
+static void assert_own(const struct config *c, int author)
+{
+    assert_value(c, "method", authors[author].method);
+    assert_value(c, "steps", authors[author].steps);
+    assert_value(c, "schedule", authors[author].schedule);
+    assert_value(c, "lr", authors[author].lr);
+    assert_value(c, "batch", authors[author].batch);
+    assert_value(c, "labeled-batch", authors[author].labeled_batch);
+    assert_value(c, "consistency", authors[author].consistency);
+    assert_value(c, "rampup-length", authors[author].rampup);
+    assert_value(c, "dropout", "both");
+}
+
+static void published_settings_are_the_authors(void **state)
+{
+    (void)state;
+    struct config c;
+    for (int i = 0; i < N_AUTHORS; i++) {
+        parse_preset(&c, "published", authors[i].method);
+        assert_own(&c, i);
+        assert_value(&c, "patch", authors[i].patch);
+        assert_value(&c, "stride", authors[i].stride);
+        assert_value(&c, "window-mode", "constant");
+        assert_value(&c, "augment", strcmp(authors[i].method, "aua") == 0 ? "crop" : "paper");
+        config_free(&c);
+    }
+    for (int i = 0; methods[i]; i++) {
+        assert_non_null(methods[i]->published);
+        parse_preset(&c, "published", methods[i]->name);
+        config_free(&c);
+    }
+}
+
+/* Of a paper-* preset every method gets the protocol; AUA's constants are AUA's alone. */
+static void presets_leave_methods_their_own(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *recipe, *patch, *augment, *stride, *lambda_c, *cov_mask;
+    } paper[] = {
+        {"paper-la", "paper-la", "112,112,80", "crop", "18,18,4", "0.09", "field"},
+        {"paper-pancreas20", "paper-pancreas", "96,96,96", "crop", "16,16,16", "0.09", "inside"},
+        {"paper-pancreas5", "paper-pancreas", "96,96,96", "crop", "16,16,16", "0.01", "inside"},
+        {"paper-colon5", "paper-colon", "96,96,96", "paper", "16,16,16", "0.03", "inside"},
+    };
+    struct config c;
+    for (size_t p = 0; p < sizeof paper / sizeof *paper; p++)
+        for (int i = -1; i < N_AUTHORS; i++) {
+            int aua = i < 0 || strcmp(authors[i].method, "aua") == 0;
+            parse_preset(&c, paper[p].preset, i < 0 ? NULL : authors[i].method);
+            assert_own(&c, i < 0 ? N_AUTHORS - 1 : i);
+            assert_value(&c, "recipe", paper[p].recipe);
+            assert_value(&c, "patch", paper[p].patch);
+            assert_value(&c, "augment", paper[p].augment);
+            assert_value(&c, "stride", paper[p].stride);
+            assert_value(&c, "window-mode", "constant");
+            assert_value(&c, "largest", "false");
+            assert_value(&c, "lambda-c", aua ? paper[p].lambda_c : "0.09"); /* the default */
+            assert_value(&c, "cov-mask", aua ? paper[p].cov_mask : "auto");
+            config_free(&c);
+        }
+    parse_preset(&c, "auto", "aua");
+    assert_value(&c, "pseudo-threshold", "0"); /* copy-paste's is 0.8 */
+    assert_value(&c, "optimizer", "adam");     /* of the recipe */
+    config_free(&c);
+}
+
+/* The method may be named in a file, and both are stronger than the preset. */
+static void files_and_flags_are_above_presets(void **state)
+{
+    (void)state;
+    struct config c;
+    struct error e = {.code = ERR_NONE};
+    static const char file[] = "method = mc-net\nlr = 0.5\n";
+    assert_ok(io_write_all("preset.cfg", 0666, file, sizeof file - 1, &e), e);
+    assert_int_equal(parse(&c, &e, VERB_TRAIN, "set", "-o", "run", "--preset", "paper-la", "--config",
+                           "preset.cfg", "--steps", "7", NULL),
+                     0);
+    assert_value(&c, "method", "mc-net");
+    assert_value(&c, "schedule", "constant");
+    assert_value(&c, "lr", "0.5");
+    assert_value(&c, "steps", "7");
+    assert_value(&c, "stride", "18,18,4");
+    config_free(&c);
+    assert_int_equal(parse(&c, &e, VERB_TRAIN, "set", "-o", "run", "--preset", "paper-la", "--config",
+                           "preset.cfg", "--method", "aua", NULL),
+                     0);
+    assert_value(&c, "schedule", "step");
+    assert_value(&c, "cov-mask", "field");
+    config_free(&c);
+    io->unlink("preset.cfg");
+}
+
 static void a_line_cannot_be_forged(void **state)
 {
     (void)state;
@@ -528,6 +667,9 @@ int main(void)
         cmocka_unit_test(wrong_lines),
         cmocka_unit_test(keys_of_other_verbs),
         cmocka_unit_test(a_line_cannot_be_forged),
+        cmocka_unit_test(published_settings_are_the_authors),
+        cmocka_unit_test(presets_leave_methods_their_own),
+        cmocka_unit_test(files_and_flags_are_above_presets),
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(json_holds_the_config),
     };

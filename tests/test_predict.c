@@ -447,7 +447,7 @@ static void stops_between_windows(void **state)
     scene_close(&s);
 }
 
-/* Where the truth is what one kind of windows predicts, validation with the same windows gives Dice 1, and with others
+/* The truth is what windows of one kind predict: validation with the same windows gives Dice 1, with others
  * less. */
 static void validation_has_the_windows_it_is_given(void **state)
 {

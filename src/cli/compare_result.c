@@ -58,7 +58,7 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     return 0;
 }
 
-/* A setting of a result. Older results have "stride", "auto" or "X,Y,Z", and "window", "even" or "gaussian". */
+/* A setting of a result. Older ones have "stride", "auto" or "X,Y,Z", and "window", "even" or "gaussian". */
 static const char *recorded(char *word, size_t cap, const struct js *settings, const char *key)
 {
     const char *have = js_text(js_get(settings, key)), *stride = js_text(js_get(settings, "stride"));

@@ -80,7 +80,7 @@ static int add_spec(struct plan_cell *cell, double *share, const char *spec, str
     char word[200];
     size_t n = strcspn(spec, ":");
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : 0), spec);
-    const char *kind = method_find(word) ? "method" : preset_text(word) ? "preset" : NULL;
+    const char *kind = method_find(word) ? "method" : preset_find(word) ? "preset" : NULL;
     if (!kind)
         return unknown_method(word, e);
     if (cell && add_word(cell, mem_format(e, "--%s=%s", kind, word), e) < 0)

@@ -440,6 +440,28 @@ static int apply_all(struct config *c, const struct scan *s, struct error *e)
     return apply_given(c, s, 0, e);
 }
 
+static int set_method(struct config *c, const char *method, struct error *e)
+{
+    return option_set(c, option_find("method", strlen("method"), VERB_TRAIN), method, e);
+}
+
+/* Starts again from the defaults, with the preset below what the user set. Which of its texts count depends
+ * on the method, and that on the preset and on the user. */
+static int apply_preset(struct config *c, const struct scan *s, const struct preset *p, struct error *e)
+{
+    if (set_method(c, p->method, e) < 0 || apply_all(c, s, e) < 0)
+        return -1;
+    const char *method = c->set.method; /* stays with the config */
+    const char *published = p->published ? method_find(method)->published : NULL;
+    if (set_defaults(c, e) < 0 || set_method(c, method, e) < 0 ||
+        (published && config_apply_text(c, published, p->name, e) < 0) ||
+        config_apply_text(c, p->protocol, p->name, e) < 0)
+        return -1;
+    if (strcmp(method, p->method) == 0 && config_apply_text(c, p->own, p->name, e) < 0)
+        return -1;
+    return apply_all(c, s, e);
+}
+
 int config_parse(struct config *out, enum verb verb, int argc, char **argv, struct error *e)
 {
     memset(out, 0, sizeof *out);
@@ -465,12 +487,8 @@ int config_parse(struct config *out, enum verb verb, int argc, char **argv, stru
     }
     if (apply_all(out, &s, e) < 0)
         goto out;
-    if (out->train_preset) { /* now that its name is known: once more, below the rest */
-        const char *preset = out->train_preset;
-        if (set_defaults(out, e) < 0 || config_apply_text(out, preset_text(preset), preset, e) < 0 ||
-            apply_all(out, &s, e) < 0)
-            goto out;
-    }
+    if (out->train_preset && apply_preset(out, &s, preset_find(out->train_preset), e) < 0)
+        goto out;
     if (finish(out, e) < 0)
         goto out;
     result = 0;

@@ -151,8 +151,15 @@ int verb_doctor(struct config *c);
 /* Refuses windows that leave gaps, if the patch is known: they are used after training. [C03] */
 int config_check_stride(const struct settings *s, struct error *e);
 
-/* Text of a preset for training, lines of `key = value`; NULL: no such preset. */
-const char *preset_text(const char *name);
+/* A preset for training (presets.c); its texts are those of config files. */
+struct preset {
+    const char *name;
+    int published;        /* 1: the method has its published settings, below these texts */
+    const char *method;   /* unless the user names another */
+    const char *protocol; /* of whatever method */
+    const char *own;      /* of the preset's method alone */
+};
+const struct preset *preset_find(const char *name); /* NULL: there is none */
 
 /* ---- signals (stop.c) --------------------------------------------------------------------- */
 void stop_watch(enum verb verb); /* before any other thread is started */

@@ -155,9 +155,9 @@ const struct option_row options[] = {
     /* A preset is a config file inside the program (presets.c): weaker than --config and flags. */
     {.name = "preset", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(train_preset),
      .verbs = TRAIN,
-     .choices = "auto|la|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
-     .help = "a named set of values; paper-NAME repeats a published setting, auto and la are "
-             "our recipes"},
+     .choices = "auto|la|published|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
+     .help = "named configuration; published is that of the method's authors, paper-NAME that of the AUA "
+             "paper's comparison, auto and la are ours"},
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
      .verbs = TRAIN_ONLY, .value = "aua",
      .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet|simcvd"

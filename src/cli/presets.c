@@ -1,9 +1,15 @@
-/* presets.c - named settings for training, written as config files: what a preset says, a file or a flag
- * can still change.
+/* presets.c - named settings for training, as texts of config files; a file or a flag can still change them.
  *
- * paper-*     the released code of AUA with the constants of the paper for each data set; only the features
- *             of the contrast are each voxel's own (bcl-layout = official brings the scrambled ones back)
- * paper-text  every switch as the paper's text has it
+ *     default  ->  published settings of the method  ->  protocol  ->  own  ->  config file  ->  command line
+ *
+ * published   1: the method has the settings of its authors (struct method), whichever method it is
+ * protocol    what all methods share: data, patch, augmentation, windows; of our recipes the optimiser, too
+ * own         constants of the preset's method; another method does not get them
+ *
+ * paper-*     the comparison of the AUA paper on a data set: docs/presets has a page of each. Only the
+ *             features of the contrast are each voxel's own (bcl-layout = official: scrambled as released)
+ * paper-text  AUA with every switch as the paper's text has it
+ * published   nothing but the settings of the method's authors
  * auto        our best recipe: copy-paste between labelled and unlabelled scans under a mean teacher; what
  *             each choice is worth stands in docs/results/
  * la          our best recipe for the Left Atrium: AUA on patches that see most of a scan, mirrored along all
@@ -13,37 +19,36 @@
 
 #include "cli/config.h"
 
-#define RELEASED                                                                                             \
-    "method = aua\nsteps = 6000\nbatch = 4\nlabeled-batch = 2\ndropout = both\nnb-rule = official\n"         \
-    "pcl-ignore-bg = true\nproto-ckpt = middle\nproto-update = true\nconsistency = 0.15\n"                   \
-    "lambda-r = 0.1\nbcl-cap = 9000\nssn-rank = 8\nmc-samples = 6\n"
+/* "Implementation Details" of the paper: windows of the patch's size, their plain mean; nothing after it. */
+#define PAPER_TEST "window-mode = constant\ntta = false\nlargest = false\nadapt = false\n"
+#define PAPER_LA PAPER_TEST "recipe = paper-la\npatch = 112,112,80\naugment = crop\nstride = 18,18,4\n"
+#define PAPER_PANCREAS PAPER_TEST "recipe = paper-pancreas\npatch = 96\naugment = crop\nstride = 16\n"
+#define PAPER_COLON PAPER_TEST "recipe = paper-colon\npatch = 96\naugment = paper\nstride = 16\n"
 
-static const struct {
-    const char *name, *text;
-} presets[] = {
-    {"paper-la", RELEASED "patch = 112,112,80\naugment = crop\nlambda-c = 0.09\ncov-mask = field\n"
-                          "recipe = paper-la\nwindow-mode = constant\nstride = 18,18,4\n"},
-    {"paper-pancreas20", RELEASED "patch = 96\naugment = crop\nlambda-c = 0.09\ncov-mask = inside\n"
-                                  "recipe = paper-pancreas\nwindow-mode = constant\nstride = 16\n"},
-    {"paper-pancreas5", RELEASED "patch = 96\naugment = crop\nlambda-c = 0.01\ncov-mask = inside\n"
-                                 "recipe = paper-pancreas\nwindow-mode = constant\nstride = 16\n"},
-    {"paper-colon5", RELEASED "patch = 96\naugment = paper\nlambda-c = 0.03\ncov-mask = inside\n"
-                              "recipe = paper-colon\nwindow-mode = constant\nstride = 16\n"},
-    {"paper-text", "method = aua\nsteps = 6000\ndropout = none\nged-metric = joint\nnb-rule = bg-ring\n"
-                   "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nrampup = continuous\n"
-                   "sup-dice = false\nproto-ckpt = last\nproto-update = false\ncov-mask = none\n"},
-    {"auto", "method = copy-paste\nsteps = 3200\nbatch = 4\nschedule = poly\n"
-             "augment = mild\ndropout = bottleneck\noptimizer = adam\nlr = 0.001\ndice-share = 0.8\n"
-             "pseudo-threshold = 0.8\npaste-weight = 1\ntta = true\n"},
-    {"la", "method = aua\nsteps = 8000\nbatch = 4\nschedule = poly\naugment = mirror\n"
-           "dropout = bottleneck\npatch = 160,128,80\nrecipe = la\nlargest = true\n"
-           "adapt = true\n"},
+static const struct preset presets[] = {
+    {"paper-la", 1, "aua", PAPER_LA, "lambda-c = 0.09\ncov-mask = field\n"},
+    {"paper-pancreas20", 1, "aua", PAPER_PANCREAS, "lambda-c = 0.09\ncov-mask = inside\n"},
+    {"paper-pancreas5", 1, "aua", PAPER_PANCREAS, "lambda-c = 0.01\ncov-mask = inside\n"},
+    {"paper-colon5", 1, "aua", PAPER_COLON, "lambda-c = 0.03\ncov-mask = inside\n"},
+    {"paper-text", 0, "aua", "",
+     "steps = 6000\ndropout = none\nged-metric = joint\nnb-rule = bg-ring\n"
+     "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nrampup = continuous\n"
+     "sup-dice = false\nproto-ckpt = last\nproto-update = false\ncov-mask = none\n"},
+    {"published", 1, "aua", "", ""},
+    {"auto", 0, "copy-paste",
+     "steps = 3200\nbatch = 4\nschedule = poly\naugment = mild\ndropout = bottleneck\n"
+     "optimizer = adam\nlr = 0.001\ndice-share = 0.8\ntta = true\n",
+     "pseudo-threshold = 0.8\npaste-weight = 1\n"},
+    {"la", 0, "aua",
+     "steps = 8000\nbatch = 4\nschedule = poly\naugment = mirror\ndropout = bottleneck\n"
+     "patch = 160,128,80\nrecipe = la\nlargest = true\nadapt = true\n",
+     ""},
 };
 
-const char *preset_text(const char *name)
+const struct preset *preset_find(const char *name)
 {
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
         if (strcmp(presets[i].name, name) == 0)
-            return presets[i].text;
+            return &presets[i];
     return NULL;
 }

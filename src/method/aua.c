@@ -113,10 +113,31 @@ static int aua_check(const struct settings *s, struct error *e)
     return paste_check(s, "--stage2-paste", e);
 }
 
+/* run.sh (Pancreas-CT, 20 %) and the defaults of its scripts, but not bcl-layout = official, a defect. */
+#define PUBLISHED                                                                                            \
+    "optimizer = sgd\nmomentum = 0.9\nweight-decay = 0.0001\n" /* optim.SGD(...) */                          \
+    "steps = 6000\nschedule = step\nlr = 0.01\n" /* --max_iterations, --base_lr / 10 every 2,500 */          \
+    "batch = 4\nema-decay = 0.99\n"              /* --batch_size, --labeled_bs 2, --ema_decay */             \
+    "rampup = steps\nrampup-length = 6000\n"     /* --consistency_rampup 40 stairs of 150 */                 \
+    "patch = 96\naugment = crop\n"               /* patch_size, --data_loader_labeled_aug=None */            \
+    "dropout = both\n"                           /* StochasticVNetSupCon(has_dropout=True) */                \
+    "ssn-rank = 8\nmc-samples = 6\n"             /* --ssn_rank, --num_mc_samples */                          \
+    "sup-dice = true\nged-metric = class-mean\n" /* --with_dice, --pairwise_dist_metric=cls_mean_dice */     \
+    "cov-mask = inside\n"                        /* --with_mask_ssn: the mask of Pancreas is 1 throughout */ \
+    "lambda-c = 0.09\nbcl-cap = 9000\n"          /* --sup_cont_weight, --random_sampled_num */               \
+    "bcl-tau = 0.07\nhead-norm = false\n"        /* --temp, --head_normalization none */                     \
+    "nb-rule = official\nbcl-reduce = mean\n"    /* get_pixel_samples_near_boundary(), SupConLoss */         \
+    "proto-ckpt = middle\nproto-update = true\n" /* --load_epoch_num=3000, --estimator_starts_iter=0 */      \
+    "pseudo-weight = 1\nlambda-r = 0.1\n"        /* --LAMBDA_PSEUDO, --LAMBDA_FEAT */                        \
+    "pcl-tau = 100\npcl-cov = diagonal\n"        /* PixelContrastiveLoss */                                  \
+    "pcl-ignore-bg = true\n"                     /* --IGNORE_LABEL=0 */                                      \
+    "window-mode = constant\nstride = 16\n"      /* test_pancreas_ged_supcontrast_all.py */
+
 const struct method method_aua = {
     .name = "aua",
     .paper = "Wu, Li, Cheng: arXiv 2111.10989",
     .consistency = 0.15,
+    .published = PUBLISHED,
     .check = aua_check,
     .state_bytes = sizeof(struct aua),
     .done = aua_done,

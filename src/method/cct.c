@@ -42,6 +42,8 @@ const struct method method_cct = {
     .name = "cct",
     .paper = "Ouali, Hudelot, Tami: CVPR 2020",
     .consistency = 0.1,
+    /* train_cross_consistency_training_2D.py; batch, patch and stride are those of the 3D scripts */
+    .published = PUBLISHED_SSL4MIS("30000", "0.01", "96"),
     .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = cct_done,

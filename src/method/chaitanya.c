@@ -87,6 +87,10 @@ static void train_gradients(struct trainer *t)
 const struct method method_chaitanya = {
     .name = "chaitanya",
     .paper = "Chaitanya et al., NeurIPS 2020",
+    /* domain_specific_cl. `train` has not its Adam at 0.001: pre-training has a tenth of --lr (RATE). */
+    .published = "steps = 10000\n"       /* --n_iter, --pretr_n_iter 10001 */
+                 "schedule = constant\n" /* learning rates are not changed */
+                 "dice-share = 1\n",     /* --dsc_loss: Dice alone */
     .state_bytes = sizeof(struct chaitanya),
     .done = chaitanya_done,
     .phases = {{.name = "global",

@@ -119,6 +119,11 @@ static void mixing_after(struct trainer *t)
 const struct method method_copypaste = {
     .name = "copy-paste",
     .paper = "after Bai et al., CVPR 2023",
+    .published = PUBLISHED_LA("15000", "step", "8") /* --self_max_iteration; theirs drops every 2,500 steps */
+    "paste-warmup = 0.13333\n"                      /* --pre_max_iteration 2000 */
+    "paste-size = 0.6667\n"                         /* --mask_ratio 2/3 */
+    "paste-weight = 0.5\n"                          /* --u_weight */
+    "largest = true\n",                             /* test_LA.py --nms 1 */
     .check = copypaste_check,
     .state_bytes = sizeof(struct copypaste),
     .done = copypaste_done,

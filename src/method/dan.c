@@ -55,6 +55,7 @@ const struct method method_dan = {
     .name = "dan",
     .paper = "Zhang et al., MICCAI 2017",
     .consistency = 0.1,
+    .published = PUBLISHED_SSL4MIS("30000", "0.01", "96"),
     .check = adversary_check,
     .state_bytes = sizeof(struct dan),
     .done = dan_done,

@@ -32,6 +32,7 @@ const struct method method_dtc = {
     .name = "dtc",
     .paper = "Luo et al., AAAI 2021",
     .consistency = 1.0,
+    .published = PUBLISHED_LA("6000", "step", "4") PUBLISHED_RAMPUP_40 "largest = true\n", /* --nms 1 */
     .check = semi_check,
     .state_bytes = sizeof(struct twin),
     .done = dtc_done,

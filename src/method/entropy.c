@@ -30,6 +30,7 @@ const struct method method_entropy = {
     .name = "entropy",
     .paper = "Grandvalet, Bengio: NeurIPS 2004; Vu et al.: CVPR 2019",
     .consistency = 0.1,
+    .published = PUBLISHED_SSL4MIS("30000", "0.01", "96"),
     .check = semi_check,
     .state_bytes = sizeof(struct semi),
     .done = entropy_done,

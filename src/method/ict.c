@@ -93,6 +93,7 @@ const struct method method_ict = {
     .name = "ict",
     .paper = "Verma et al., IJCAI 2019",
     .consistency = 0.1,
+    .published = PUBLISHED_SSL4MIS("30000", "0.01", "96"),
     .check = semi_check_pairs,
     .state_bytes = sizeof(struct ict),
     .done = ict_done,

@@ -49,6 +49,8 @@ const struct method method_mc_net = {
     .name = "mc-net",
     .paper = "Wu et al., MICCAI 2021",
     .consistency = 1.0,
+    /* train_mcnet_3d.py: its "change lr" is commented out */
+    .published = PUBLISHED_LA("15000", "constant", "4") PUBLISHED_RAMPUP_40,
     .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = mc_net_done,
@@ -59,6 +61,8 @@ const struct method method_mc_net_plus = {
     .name = "mc-net-plus",
     .paper = "Wu et al., Medical Image Analysis 2022",
     .consistency = 1.0,
+    /* train_mcnet_3d.py: its "change lr" is commented out */
+    .published = PUBLISHED_LA("15000", "constant", "4") PUBLISHED_RAMPUP_40,
     .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = mc_net_done,

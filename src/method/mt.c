@@ -50,6 +50,7 @@ const struct method method_mt = {
     .name = "mt",
     .paper = "Tarvainen, Valpola: NeurIPS 2017",
     .consistency = 0.1,
+    .published = PUBLISHED_SSL4MIS("30000", "0.01", "96"),
     .check = semi_check,
     .state_bytes = sizeof(struct mt),
     .done = mt_done,

@@ -14,6 +14,39 @@ extern const struct method method_mt, method_entropy, method_ua_mt, method_ict; 
 extern const struct method method_dtc, method_dan, method_sassnet, method_simcvd;
 extern const struct method method_mc_net, method_mc_net_plus, method_urpc, method_cct, method_chaitanya;
 
+/* Published settings that the scripts of several methods share, as config files (struct method). The labelled
+ * half of a batch is --labeled-batch auto, the weight --consistency auto. Arguments are strings.
+ *
+ * On the Left Atrium: UA-MT, train_LA.py (supervised) and train_LA_meanteacher_certainty_unlabel.py; SASSNet,
+ * train_gan_sdfloss.py; DTC, train_la_dtc.py; MC-Net, train_mcnet_3d.py; BCP, LA_BCP_train.py. */
+#define PUBLISHED_SGD                                                                                        \
+    "optimizer = sgd\nmomentum = 0.9\nweight-decay = 0.0001\n" /* optim.SGD(...) */                          \
+    "ema-decay = 0.99\n"                                       /* --ema_decay */                             \
+    "augment = paper\n"                                        /* RandomRotFlip(), RandomCrop() */           \
+    "dropout = both\n"         /* VNet(has_dropout=True), net_factory_3d("vnet") */                          \
+    "window-mode = constant\n" /* test_single_case(): score_map / cnt */
+#define PUBLISHED_LA(steps, schedule, batch)                                                                 \
+    PUBLISHED_SGD                                                                                            \
+    "steps = " steps "\n"                            /* --max_iterations */                                  \
+    "schedule = " schedule "\n"                      /* step: lr_ = base_lr * 0.1 ** (iter_num // 2500) */   \
+    "lr = 0.01\n"                                    /* --base_lr */                                         \
+    "batch = " batch "\n"                            /* --batch_size; --labeled_bs is its half */            \
+    "patch = 112,112,80\n"                           /* patch_size */                                        \
+    "stride = 18,18,4\n"                             /* test_LA.py: stride_xy, stride_z */
+#define PUBLISHED_RAMPUP_40 "rampup-length = 6000\n" /* --consistency_rampup 40, stairs of 150 steps */
+/* On BraTS 2019: SSL4MIS, train_mean_teacher_3D.py, train_entropy_minimization_3D.py,
+ * train_interpolation_consistency_training_3D.py, train_adversarial_network_3D.py, and on GTV
+ * train_uncertainty_rectified_pyramid_consistency_3D.py, which differ in few arguments. */
+#define PUBLISHED_SSL4MIS(steps, lr, patch)                                                                  \
+    PUBLISHED_SGD                                                                                            \
+    "steps = " steps "\n"         /* --max_iterations */                                                     \
+    "rampup-length = " steps "\n" /* --consistency_rampup: 200 (URPC: 400) stairs of 150 steps */            \
+    "schedule = poly\n"           /* lr_ = base_lr * (1.0 - iter_num / max_iterations) ** 0.9 */             \
+    "lr = " lr "\n"               /* --base_lr */                                                            \
+    "batch = 4\n"                 /* --batch_size; --labeled_bs 2 */                                         \
+    "patch = " patch "\n"         /* --patch_size */                                                         \
+    "stride = 64\n"               /* test_3D.py, test_urpc.py: stride_xy, stride_z */
+
 /* V-Net with the run's channels, classes, filters and dropout. */
 struct net_definition part_definition(const struct trainer *t);
 /* How network `number` of the method runs this step. */

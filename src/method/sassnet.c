@@ -56,6 +56,7 @@ const struct method method_sassnet = {
     .name = "sassnet",
     .paper = "Li, Zhang, He: MICCAI 2020",
     .consistency = 0.01, /* for 16 labelled cases; the authors take 0.015 for 8 */
+    .published = PUBLISHED_LA("6000", "step", "4") PUBLISHED_RAMPUP_40,
     .check = adversary_check,
     .state_bytes = sizeof(struct sassnet),
     .done = sassnet_done,

@@ -114,6 +114,8 @@ const struct method method_simcvd = {
     .name = "simcvd",
     .paper = "You et al., IEEE TMI 2022",
     .consistency = 0.1,
+    /* no code is public: a reading, the settings of UA-MT, on whose data its tables are */
+    .published = PUBLISHED_LA("6000", "step", "4") PUBLISHED_RAMPUP_40,
     .check = semi_check,
     .state_bytes = sizeof(struct simcvd),
     .done = simcvd_done,

@@ -40,6 +40,7 @@ static void gradients(struct trainer *t)
 const struct method method_supervised = {
     .name = "supervised",
     .paper = "Milletari et al., 3DV 2016",
+    .published = PUBLISHED_LA("6000", "step", "4"), /* UA-MT, train_LA.py: all four are labelled */
     .state_bytes = sizeof(struct supervised),
     .done = supervised_done,
     .phases = {{.name = "train",

@@ -102,6 +102,7 @@ const struct method method_ua_mt = {
     .name = "ua-mt",
     .paper = "Yu et al., MICCAI 2019",
     .consistency = 0.1,
+    .published = PUBLISHED_LA("6000", "step", "4") PUBLISHED_RAMPUP_40,
     .check = semi_check,
     .state_bytes = sizeof(struct ua_mt),
     .done = ua_mt_done,

@@ -41,6 +41,7 @@ const struct method method_urpc = {
     .name = "urpc",
     .paper = "Luo et al., MICCAI 2021",
     .consistency = 0.1,
+    .published = PUBLISHED_SSL4MIS("60000", "0.1", "112"),
     .check = semi_check,
     .state_bytes = sizeof(struct branches),
     .done = urpc_done,

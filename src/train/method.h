@@ -109,6 +109,7 @@ int64_t phase_steps(const struct phase *p, const struct settings *s);
 struct method {
     const char *name, *paper; /* "aua", "Wu, Li, Cheng: arXiv 2111.10989" */
     double consistency;       /* what --consistency auto stands for: its published full weight */
+    const char *published;    /* the other settings of its authors, as a config file: --preset published */
     int (*check)(const struct settings *s, struct error *e); /* refuses what no data can make good, such as
                                     * batches of the wrong kind; may be NULL */
     size_t state_bytes;
