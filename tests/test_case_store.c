@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/pool.h"
+#include "phantom/phantom_set.h"
 #include "sample/case_store.h"
 
 enum { CASES = 5 };
@@ -209,6 +210,52 @@ static void test_kept_masks(void **state)
     dataset_free(&prepared);
 }
 
+/* A research h5 with (3, 4, 5) voxels; with a mask of one voxel in three if type is uint8 or float32. */
+static void write_h5(const char *path, int with_mask, enum dtype type)
+{
+    float image[60], odd[60] = {0};
+    uint8_t mask[60];
+    struct error e;
+    for (int v = 0; v < 60; v++) {
+        image[v] = (float)v;
+        mask[v] = v % 3 == 0;
+    }
+    const struct hdf5_item item[] = {
+        {"image", DTYPE_F32, {3, 4, 5}, image},
+        {"mask", type, {3, 4, 5}, type == DTYPE_U8 ? (const void *)mask : odd},
+    };
+    assert_ok(hdf5_write(path, item, 1 + with_mask, &e), e);
+}
+
+static void test_masks_of_h5(void **state)
+{
+    (void)state;
+    struct case_store_options o = {.mask = CASE_MASK_FIELD};
+    struct dataset h5;
+    struct case_store s;
+    struct error e = {0};
+    assert_ok(io_make_folders("h5", &e), e);
+    write_h5("h5/a.h5", 1, DTYPE_U8);
+    write_h5("h5/b.h5", 0, DTYPE_U8);
+    assert_ok(dataset_open(&h5, "h5", &(struct dataset_options){0}, &e), e);
+    assert_int_equal(h5.layout, LAYOUT_H5);
+    assert_ok(case_store_load(&s, &h5, &o, &e), e);
+    for (int v = 0; v < 60; v++) {
+        assert_true(s.cases[0].image[v] == (float)v);
+        assert_int_equal(s.cases[0].mask[v], v % 3 == 0);
+        assert_int_equal(s.cases[1].mask[v], v > 0); /* none kept: above the darkest */
+    }
+    case_store_free(&s);
+    o.mask = CASE_MASK_INSIDE;
+    assert_ok(case_store_load(&s, &h5, &o, &e), e);
+    assert_int_equal(s.cases[0].mask[1], 1);
+    case_store_free(&s);
+    o.mask = CASE_MASK_FIELD;
+    write_h5("h5/a.h5", 1, DTYPE_F32);
+    assert_refused(case_store_load(&s, &h5, &o, &e), e, ERR_DATA, "L02");
+    dataset_free(&h5);
+}
+
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -239,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_files_that_change),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_kept_masks),
+        cmocka_unit_test(test_masks_of_h5),
     };
     return cmocka_run_group_tests(tests, make_set, remove_set);
 }

@@ -198,7 +198,7 @@ static int load_label(struct loading *l, int i, const struct volume *image, stru
     return highest < 0 ? -1 : 0;
 }
 
-/* A mask that `falx prepare` kept. */
+/* A mask that comes with the case. */
 static int read_mask(struct stored_case *c, const char *path, const struct volume_request *r, struct error *e)
 {
     struct volume v;
@@ -218,19 +218,43 @@ static int read_mask(struct stored_case *c, const char *path, const struct volum
     return fail_in(e, path);
 }
 
+/* The one that `falx prepare` kept. 1: there is one, 0: there is none, -1. */
+static int prepared_mask(struct loading *l, int i, struct error *e)
+{
+    char *path = mem_format(e, "%s/masks/%s.nii.gz", l->set->root, l->from[i]->name);
+    int kept = path ? io_find(path, e) : -1;
+    if (kept == 1 && read_mask(&l->store->cases[i], path, &l->request, e) < 0)
+        kept = -1;
+    mem_free(path);
+    return kept;
+}
+
+/* The data set "mask" of a research h5, as AUA's authors keep it. 1, 0 or -1 as above. */
+static int h5_mask(struct loading *l, int i, struct error *e)
+{
+    struct volume_request request = l->request;
+    struct error why = {.code = ERR_NONE};
+    request.member = "mask";
+    request.report = NULL; /* whoever loads the image hears of it */
+    if (read_mask(&l->store->cases[i], l->from[i]->images[0], &request, &why) == 0)
+        return 1;
+    if (strcmp(why.id, "H02") == 0)
+        return 0;
+    *e = why;
+    return -1;
+}
+
 static int load_mask(struct loading *l, int i, struct error *e)
 {
     struct stored_case *c = &l->store->cases[i];
     size_t n = case_voxels(c), step = (size_t)l->store->channels;
     int field = l->options->mask == CASE_MASK_FIELD;
-    if (field && l->set->layout == LAYOUT_PREPARED) {
-        char *path = mem_format(e, "%s/masks/%s.nii.gz", l->set->root, l->from[i]->name);
-        int kept = path ? io_find(path, e) : -1;
-        int result = kept == 1 ? read_mask(c, path, &l->request, e) : kept;
-        mem_free(path);
-        if (result < 0 || kept)
-            return result;
-    }
+    int kept = !field                              ? 0
+               : l->set->layout == LAYOUT_PREPARED ? prepared_mask(l, i, e)
+               : l->set->layout == LAYOUT_H5       ? h5_mask(l, i, e)
+                                                   : 0;
+    if (kept)
+        return kept < 0 ? -1 : 0;
     float darkest = c->image[0];
     for (size_t v = 0; v < n; v++)
         if (c->image[v * step] < darkest)

@@ -50,7 +50,7 @@ struct case_store {
 enum case_mask {
     CASE_MASK_NONE,
     CASE_MASK_INSIDE, /* every voxel of the case (Pancreas) */
-    CASE_MASK_FIELD   /* the scan's field (LA): masks/ of a prepared set that has them, else voxels
+    CASE_MASK_FIELD   /* the scan's field (LA): masks/ of a prepared set, `mask` of a research h5, else voxels
                        * brighter than the darkest of channel 0 */
 };
 
