@@ -121,6 +121,59 @@ static void tables_are_right(void **state)
     scene_done(&s);
 }
 
+/* An empty prediction has distances of 0 under the paper's protocol: they are marked, and not the best. */
+static void empty_predictions_are_marked(void **state)
+{
+    struct scene s;
+    struct html h = {0};
+    char *text;
+    (void)state;
+    make_scene(&s, "supervised");
+    for (int k = 0; k < 2 * SEEDS; k++) {
+        snprintf(s.run[k].scores.unit, sizeof s.run[k].scores.unit, "voxels");
+        s.run[k].scores.mean[2] = k < SEEDS ? 0.5 : 1;
+    }
+    s.run[1].scores.has_empty = 1; /* of supervised, the second seed */
+    assert_ok(compare_summarise(&s.c, &e), e);
+    assert_ok(compare_write_tables(&s.c, ".", &e), e);
+    holds("results.md",
+          "| supervised | 16/0 | 2 | 53.50 ± 1.41 | 26.75 ± 0.71 | 0.50 ± 0.00 † | 2.00 ± 0.00 † |");
+    holds("results.md", "\n† Some predictions are empty.");
+    holds("results.tex", "0.50 $\\pm$ 0.00 $\\dagger$");
+    assert_ok(compare_page(&h, &s.c, NULL, &e), e);
+    assert_ok(html_take(&text, NULL, &h, &e), e);
+    assert_non_null(strstr(text, "† Some predictions are empty."));
+    mem_free(text);
+    compare_done(&s.c);
+    s.run[1].scores.has_empty = 0;
+    assert_ok(compare_summarise(&s.c, &e), e);
+    assert_ok(compare_write_tables(&s.c, ".", &e), e);
+    holds("results.md", "| **0.50 ± 0.00** |");
+    assert_null(strstr(text = text_of("results.md"), "†"));
+    mem_free(text);
+    scene_done(&s);
+}
+
+/* The paper's upper bound stands only where as many cases are labelled. */
+static void upper_bounds_have_their_labels(void **state)
+{
+    struct scene s;
+    char *text;
+    (void)state;
+    make_scene(&s, "supervised");
+    s.c.published = "la20";
+    for (int labeled = 79; labeled <= 80; labeled++) {
+        s.lines[0].labeled = labeled;
+        assert_ok(compare_summarise(&s.c, &e), e);
+        assert_ok(compare_write_tables(&s.c, ".", &e), e);
+        text = text_of("results.md");
+        assert_int_equal(strstr(text, "91.14") != NULL, labeled == 80);
+        mem_free(text);
+        compare_done(&s.c);
+    }
+    scene_done(&s);
+}
+
 /* A name from outside is a name, in every language. */
 static void names_do_not_escape(void **state)
 {
@@ -293,21 +346,28 @@ static void no_memory(void **state)
 static void published_numbers(void **state)
 {
     (void)state;
-    assert_true(compare_published_find("la20", "aua", 0)->value[3] == 5.60);
-    assert_true(compare_published_find("pancreas20", "supervised", 1)->labeled == 62);
-    assert_true(compare_published_find("pancreas20", "supervised", 0)->labeled == 12);
-    assert_null(compare_published_find("la20", "nobody", 0));
-    assert_null(compare_published_find(NULL, "aua", 0));
-    assert_null(compare_published_find("la20", "aua", 1));
+    assert_true(compare_published_find("la20", "aua", 16)->value[3] == 5.60);
+    assert_true(compare_published_find("pancreas20", "supervised", 62)->value[0] == 81.78);
+    assert_true(compare_published_find("pancreas20", "supervised", 12)->value[0] == 70.63);
+    assert_null(compare_published_find("pancreas20", "supervised", 60));
+    assert_null(compare_published_find("la20", "nobody", 16));
+    assert_null(compare_published_find(NULL, "aua", 16));
+    assert_null(compare_published_find("la20", "aua", 80));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_right),   cmocka_unit_test(names_do_not_escape),
-        cmocka_unit_test(missing_and_failed), cmocka_unit_test(charts_are_drawn),
-        cmocka_unit_test(broken_results),     cmocka_unit_test(units_must_agree),
-        cmocka_unit_test(published_numbers),  cmocka_unit_test(no_memory),
+        cmocka_unit_test(tables_are_right),
+        cmocka_unit_test(names_do_not_escape),
+        cmocka_unit_test(missing_and_failed),
+        cmocka_unit_test(charts_are_drawn),
+        cmocka_unit_test(broken_results),
+        cmocka_unit_test(units_must_agree),
+        cmocka_unit_test(empty_predictions_are_marked),
+        cmocka_unit_test(upper_bounds_have_their_labels),
+        cmocka_unit_test(published_numbers),
+        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -8,6 +8,7 @@
 #include <limits.h>
 
 #include "base/io.h"
+#include "cli/compare_int.h"
 #include "cli/options.h"
 #include "train/method.h"
 #include "volume/volume.h"
@@ -550,6 +551,25 @@ static void presets_leave_methods_their_own(void **state)
     config_free(&c);
 }
 
+/* The paper's rows are found by method: presets of published settings stand for theirs, others do not. */
+static void specs_have_names_in_the_paper(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {{"aua", "aua"},
+                                           {"paper-la", "aua"},
+                                           {"paper-colon5:stages=1:lambda-c=0", "aua:stages=1:lambda-c=0"},
+                                           {"published", "aua"},
+                                           {"mt:steps=5", "mt:steps=5"},
+                                           {"paper-text", "paper-text"},
+                                           {"la", "la"}};
+    struct error e = {.code = ERR_NONE};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *paper = plan_spec_paper(names[i][0], &e);
+        assert_string_equal(paper, names[i][1]);
+        mem_free(paper);
+    }
+}
+
 /* The method may be named in a file, and both are stronger than the preset. */
 static void files_and_flags_are_above_presets(void **state)
 {
@@ -670,6 +690,7 @@ int main(void)
         cmocka_unit_test(published_settings_are_the_authors),
         cmocka_unit_test(presets_leave_methods_their_own),
         cmocka_unit_test(files_and_flags_are_above_presets),
+        cmocka_unit_test(specs_have_names_in_the_paper),
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(json_holds_the_config),
     };

@@ -50,6 +50,7 @@ struct plan_cell { /* one run */
 
 struct plan_line {
     char *title, *spec;
+    char *paper; /* name in the paper's tables: the spec, by its method if a preset stands for it */
     int view;
     int *cells;    /* (n_seeds) numbers of its runs */
     int reference; /* as in struct compare_line */
@@ -87,6 +88,8 @@ int plan_wrong(const char *option, const char *text, const char *allowed, struct
 /* compare_spec.c */
 int plan_is_supervised(const char *spec);                              /* 1: learns from labels alone */
 int plan_spec_share(double *share, const char *spec, struct error *e); /* of the unlabelled cases */
+/* The spec with its method for a preset of published settings: "aua:stages=1" of "paper-la:stages=1". */
+char *plan_spec_paper(const char *spec, struct error *e);
 /* Takes out of a spec what changes nothing, such as an option with its default: how a run is asked for makes
  * no difference to its name. */
 int plan_spec_shorten(char *spec, const struct plan *p, int view, struct error *e);

@@ -42,10 +42,9 @@ static int fill_line(struct compare_line *to, const struct output *o, const stru
 {
     const struct plan_view *v = &o->p->views[from->view];
     to->title = from->title;
-    to->method = from->spec;
+    to->method = from->paper;
     to->labeled = v->n_labeled;
     to->unlabeled = plan_is_supervised(from->spec) ? 0 : v->n_unlabeled; /* as the literature counts */
-    to->upper_bound = v->n_unlabeled == 0 && plan_is_supervised(from->spec);
     to->reference = from->reference;
     to->n_seeds = o->p->n_seeds;
     to->runs = mem_alloc(e, (size_t)o->p->n_seeds, sizeof *to->runs);

@@ -126,8 +126,9 @@ static int add_line(struct plan *p, struct plan_table *t, const char *title, con
     *l = (struct plan_line){.view = view, .reference = -1};
     l->title = mem_string(e, title);
     l->spec = mem_string(e, spec);
+    l->paper = plan_spec_paper(spec, e);
     l->cells = mem_alloc(e, (size_t)p->n_seeds, sizeof *l->cells);
-    if (!l->title || !l->spec || !l->cells)
+    if (!l->title || !l->spec || !l->paper || !l->cells)
         return -1;
     snprintf(shortest, sizeof shortest, "%s", spec);
     if (plan_spec_shorten(shortest, p, view, e) < 0)
@@ -262,6 +263,7 @@ void plan_free(struct plan *p)
         for (int l = 0; l < p->tables[t].n_lines; l++) {
             mem_free(p->tables[t].lines[l].title);
             mem_free(p->tables[t].lines[l].spec);
+            mem_free(p->tables[t].lines[l].paper);
             mem_free(p->tables[t].lines[l].cells);
         }
         mem_free(p->tables[t].lines);

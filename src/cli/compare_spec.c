@@ -100,6 +100,15 @@ int plan_spec_share(double *share, const char *spec, struct error *e)
     return add_spec(NULL, share, spec, e);
 }
 
+char *plan_spec_paper(const char *spec, struct error *e)
+{
+    char name[40];
+    size_t n = strcspn(spec, ":");
+    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : 0), spec);
+    const struct preset *p = preset_find(name);
+    return p && p->published ? mem_format(e, "%s%s", p->method, spec + n) : mem_string(e, spec);
+}
+
 static char *cell_name(const char *spec, const struct plan_view *v, int64_t seed, struct error *e)
 {
     char *name = mem_format(e, "%s-%s-s%lld", spec, v->name, (long long)seed);

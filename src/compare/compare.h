@@ -54,7 +54,6 @@ struct compare_line {                /* of a table: one variant at one number of
     const char *title;               /* "aua", "+ BCL" */
     const char *method;              /* name in the paper's tables; NULL: in none */
     int64_t labeled, unlabeled;      /* cases that it learns from */
-    int upper_bound;                 /* 1: all labels, nothing unlabelled */
     int reference;                   /* the line of this table that it is tested against; itself or -1: not */
     const struct compare_run **runs; /* (n_seeds); NULL: not finished yet */
     int n_seeds;
@@ -66,6 +65,7 @@ struct compare_line {                /* of a table: one variant at one number of
     double (*cases)[REPORT_METRICS];                  /* (n_cases of the comparison), means over seeds */
     double *ambiguity;                                /* (n_cases), means over seeds; NaN: not asked for */
     struct compare_cost cost;                         /* means over seeds */
+    int has_empty; /* 1: distances of a prediction without foreground count as 0 (protocol paper) */
 };
 
 struct compare_table {
@@ -94,14 +94,14 @@ void compare_done(struct comparison *c); /* frees what compare_summarise() made 
 /* results.md/.csv/.tex, cost.md/.csv/.tex and cases.csv in a folder. */
 int compare_write_tables(const struct comparison *c, const char *folder, struct error *e);
 
-/* What the paper's tables say of a method, or of its upper bound; NULL: nothing. */
+/* What the paper's tables say of a method with so many labelled cases; NULL: nothing. */
 struct compare_published {
     const char *table, *method;
     int labeled, unlabeled;
     double value[REPORT_METRICS]; /* in the units of the tables: percent and voxels */
 };
 const struct compare_published *compare_published_find(const char *table, const char *method,
-                                                       int upper_bound);
+                                                       int64_t labeled);
 
 /* ---- between the files of this folder -------------------------------------------------------------- */
 
@@ -120,6 +120,9 @@ void grid_html(struct html *h, const struct grid *g);
 int compare_scores_grid(struct grid *out, const struct comparison *c, const struct compare_table *t,
                         struct error *e);
 int compare_cost_grid(struct grid *out, const struct comparison *c, struct error *e);
+/* What a table's reader must know of distances with NO_DISTANCE behind them; "" if there are none. */
+#define NO_DISTANCE "†"
+const char *compare_empty_note(const struct comparison *c);
 /* "aua, 13 labels, seed 1: why", a line each, for runs without scores; and how many are not finished. */
 void compare_failures(struct html *h, const struct comparison *c, const char *before, const char *after);
 int compare_missing(const struct comparison *c);

@@ -1,7 +1,7 @@
 /* grid.c - a table of short texts as Markdown, LaTeX and HTML. See compare.h.
  *
- * Texts are UTF-8 with a few marks of ours ("±", "–", arrows); each writer escapes what its language would
- * read as its own.
+ * Texts are UTF-8 with a few marks of ours ("±", "–", "†", arrows); each writer escapes what its
+ * language would read as its own.
  */
 #include <string.h>
 
@@ -75,7 +75,11 @@ static void put_latex(struct html *h, const char *text)
                                         "$>$"};
     static const struct {
         const char *mark, *word;
-    } marks[] = {{"±", "$\\pm$"}, {"–", "--"}, {"↑", "$\\uparrow$"}, {"↓", "$\\downarrow$"}};
+    } marks[] = {
+        {"±", "$\\pm$"},      {"–", "--"},
+        {"†", "$\\dagger$"},                          /* of values */
+        {"↑", "$\\uparrow$"}, {"↓", "$\\downarrow$"}, /* of heads */
+    };
     while (*text) {
         size_t k = 0, n_marks = sizeof marks / sizeof *marks;
         while (k < n_marks && !text_starts_with(text, marks[k].mark))

@@ -22,6 +22,8 @@ static int put_tables(struct html *h, const struct comparison *c, struct error *
     if (c->mixed)
         html_add(h, "<p>Not all runs were computed with the same precision on the same kind of processor."
                     "</p>\n");
+    if (*compare_empty_note(c))
+        html_add(h, "<p>%s</p>\n", compare_empty_note(c));
     if (compare_missing(c))
         html_add(h, "<p>Runs not finished yet: %d.</p>\n", compare_missing(c));
     compare_failures(h, c, "<p>Failed: ", "</p>\n");

@@ -75,13 +75,11 @@ static const struct compare_published published[] = {
     {"la20", "aua", 16, 64, {91.08, 83.67, 1.80, 5.60}},
 };
 
-/* Of two rows of one name the second is the upper bound. */
-const struct compare_published *compare_published_find(const char *table, const char *method, int upper_bound)
+const struct compare_published *compare_published_find(const char *table, const char *method, int64_t labeled)
 {
-    const struct compare_published *found = NULL;
     for (size_t i = 0; table && method && i < sizeof published / sizeof *published; i++)
         if (strcmp(published[i].table, table) == 0 && strcmp(published[i].method, method) == 0 &&
-            (!found || upper_bound))
-            found = &published[i];
-    return found && (!upper_bound || found->unlabeled == 0) ? found : NULL;
+            published[i].labeled == labeled)
+            return &published[i];
+    return NULL;
 }

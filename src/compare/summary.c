@@ -119,7 +119,10 @@ static int summarise_line(struct compare_line *l, const struct comparison *c, st
     double *seeds = mem_alloc(e, (size_t)l->n_seeds + 1, sizeof *seeds);
     if (!seeds)
         return -1;
-    l->n_done = 0;
+    l->n_done = l->has_empty = 0;
+    for (int s = 0; s < l->n_seeds; s++)
+        if (l->runs[s] && !l->runs[s]->error && strcmp(c->unit, "voxels") == 0)
+            l->has_empty |= l->runs[s]->scores.has_empty;
     for (int m = 0; m < REPORT_METRICS; m++) {
         for (int s = 0; s < l->n_seeds; s++) {
             const struct compare_run *r = l->runs[s];

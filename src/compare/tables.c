@@ -44,14 +44,44 @@ static char *p_text(double p, struct error *e)
     return p < 0.001 ? mem_string(e, "<0.001") : mem_format(e, "%.3f", p);
 }
 
+/* A mean with distances of 0 where nothing was predicted. */
+static int has_no_distance(const struct compare_line *l, int m)
+{
+    return l->has_empty && !report_is_share(m);
+}
+
+static char *score_text(const struct compare_line *l, int m, struct error *e)
+{
+    char *text = mean_text(l->mean[m], l->sd[m], report_is_share(m) ? 100 : 1, 2, e);
+    if (!text || !has_no_distance(l, m))
+        return text;
+    char *marked = mem_format(e, "%s " NO_DISTANCE, text);
+    mem_free(text);
+    return marked;
+}
+
+const char *compare_empty_note(const struct comparison *c)
+{
+    for (int t = 0; t < c->n_tables; t++)
+        for (int l = 0; l < c->tables[t].n_lines; l++)
+            if (c->tables[t].lines[l].has_empty)
+                return NO_DISTANCE
+                    " Some predictions are empty. Their distances count as 0, as in the literature, "
+                    "which makes the mean too good; it is not marked as the best.";
+    return "";
+}
+
 /* Best of at least two lines with the same number of labels. */
 static int is_best(const struct compare_table *t, int line, int m)
 {
     double mine = t->lines[line].mean[m];
+    if (has_no_distance(&t->lines[line], m))
+        return 0;
     int others = 0;
     for (int l = 0; l < t->n_lines && isfinite(mine); l++) {
         double other = t->lines[l].mean[m];
-        if (l == line || t->lines[l].labeled != t->lines[line].labeled || !isfinite(other))
+        if (l == line || t->lines[l].labeled != t->lines[line].labeled || !isfinite(other) ||
+            has_no_distance(&t->lines[l], m))
             continue;
         others++;
         if (report_is_share(m) ? other > mine : other < mine)
@@ -60,11 +90,9 @@ static int is_best(const struct compare_table *t, int line, int m)
     return isfinite(mine) && others > 0;
 }
 
-/* Only where as many cases were labelled as there, or all. */
 static const struct compare_published *published_of(const struct comparison *c, const struct compare_line *l)
 {
-    const struct compare_published *said = compare_published_find(c->published, l->method, l->upper_bound);
-    return said && (l->upper_bound || said->labeled == l->labeled) ? said : NULL;
+    return compare_published_find(c->published, l->method, l->labeled);
 }
 
 static int has_published(const struct comparison *c, const struct compare_table *t)
@@ -110,7 +138,7 @@ static int put_line(struct grid *g, const struct comparison *c, const struct com
         return -1;
     for (int m = 0; m < REPORT_METRICS; m++) {
         g->best[row * g->columns + column] = (unsigned char)is_best(t, i, m);
-        if (put(g, row, column++, mean_text(l->mean[m], l->sd[m], report_is_share(m) ? 100 : 1, 2, e)) < 0)
+        if (put(g, row, column++, score_text(l, m, e)) < 0)
             return -1;
     }
     if (tested && put(g, row, column++, p_text(l->p[0], e)) < 0)
@@ -317,6 +345,8 @@ static void put_notes(struct html *h, const struct comparison *c)
              c->n_cases);
     if (c->mixed)
         html_add(h, "\nNot all runs were computed with the same precision on the same kind of processor.\n");
+    if (*compare_empty_note(c))
+        html_add(h, "\n%s\n", compare_empty_note(c));
     if (missing)
         html_add(h, "\n%d run%s not finished yet.\n", missing, missing == 1 ? " is" : "s are");
     html_add(h, "\n");

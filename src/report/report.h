@@ -27,6 +27,7 @@ struct report_scores {
     char **names;  /* (n_cases) */
     double *dice;  /* (n_cases), mean over classes; NaN: undefined */
     double mean[REPORT_METRICS], sd[REPORT_METRICS];
+    int has_empty; /* 1: a prediction has no foreground */
     int n_classes; /* the first REPORT_CLASSES of them */
     int class_number[REPORT_CLASSES];
     double class_mean[REPORT_CLASSES], class_sd[REPORT_CLASSES]; /* Dice */

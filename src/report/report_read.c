@@ -85,6 +85,7 @@ int report_scores_of(struct report_scores *out, const struct js *json, struct er
     }
     snprintf(out->unit, sizeof out->unit, "%s", unit ? unit : "");
     read_summary(out->mean, out->sd, json);
+    out->has_empty = js_number(js_get(json, "n_empty_predictions")) > 0;
     read_classes(out, js_get(json, "classes"));
     return 0;
 }
