@@ -122,6 +122,43 @@ static void paper_la_crops_as_published(void **state)
     volume_free(&label);
 }
 
+/* A box in place of the label gives the same voxels. */
+static void a_box_serves_as_well_as_the_label(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"paper-la", "paper-pancreas", "paper-colon"};
+    const int64_t dims[3] = {150, 140, 40};
+    const double spacing[3] = {0.7, 0.8, 2.5}; /* the CT recipes resample */
+    struct volume image, label;
+    struct prepared with, without;
+    struct box box;
+    struct recipe r;
+    struct error e;
+    scan_of(&image, dims, spacing, 0, 100);
+    assert_ok(volume_new(&label, DTYPE_U8, dims, NULL, &e), e); /* its own geometry says nothing */
+    for (int64_t k = 12; k < 19; k++)
+        for (int64_t n = 0; n < 30; n++)
+            ((uint8_t *)label.data)[70 + n % 6 + dims[0] * (60 + n + dims[1] * k)] = 255;
+    for (int i = 0; i < 3; i++) {
+        recipe_of(&r, names[i]);
+        assert_ok(prepare_case(&with, &r, &image, &label, 5, NULL, &e), e);
+        assert_ok(prepare_label_box(&box, &r, &label, &image.geometry, NULL, &e), e);
+        assert_ok(prepare_begin(&without, &r, &image, NULL, &box, &e), e);
+        assert_ok(prepare_end(&without, &r, 5, NULL, &e), e);
+        assert_memory_equal(&with.transform, &without.transform, sizeof with.transform);
+        assert_true(volume_voxels(&with.image) < volume_voxels(&image) * (i ? 2 : 1));
+        assert_memory_equal(with.image.data, without.image.data,
+                            (size_t)volume_voxels(&with.image) * sizeof(float));
+        assert_null(without.label.data);
+        prepared_free(&with);
+        prepared_free(&without);
+    }
+    memset(label.data, 0, (size_t)volume_voxels(&label));
+    assert_refused(prepare_label_box(&box, &r, &label, &image.geometry, NULL, &e), e, ERR_DATA, "L07");
+    volume_free(&image);
+    volume_free(&label);
+}
+
 static void paper_recipes_refuse_cases_without_foreground(void **state)
 {
     (void)state;
@@ -494,6 +531,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recipes_survive_json),
         cmocka_unit_test(paper_la_crops_as_published),
+        cmocka_unit_test(a_box_serves_as_well_as_the_label),
         cmocka_unit_test(paper_recipes_refuse_cases_without_foreground),
         cmocka_unit_test(paper_ct_is_clip_zoom_crop_standardise),
         cmocka_unit_test(our_recipes_never_look_at_the_label),

@@ -2,6 +2,7 @@
  * data. */
 #include "scans.h"
 
+#include "base/json.h"
 #include "data/check.h"
 #include "phantom/phantom.h"
 #include "prepare/prepare_set.h"
@@ -56,6 +57,7 @@ struct how {
     const char *preset, *labeled;
     int threads, force, skip_bad;
     uint64_t seed;
+    enum crop_rule crop;
 };
 
 /* Prepares raw/ into `to`. */
@@ -68,6 +70,7 @@ static int prepare_to(struct prepare_summary *s, const char *to, struct how how,
                                 .folder = to,
                                 .version = "test",
                                 .seed = how.seed,
+                                .crop = how.crop,
                                 .force = how.force,
                                 .skip_bad = how.skip_bad,
                                 .report = &told};
@@ -485,12 +488,162 @@ static void the_papers_crop_needs_every_label(void **state)
     struct error e;
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
     assert_int_equal(s.n_bad, 1);
-    assert_reported(REPORT_PROBLEM, "L01", "c.nii.gz: ", "paper-la", "'la'");
+    assert_reported(REPORT_PROBLEM, "L01", "c.nii.gz: ", "paper-la", "--crop fair", "'la'");
     assert_false(io_exists("out"));
     put_case("c", 2, 1);
     assert_ok(prepare_to(&s, "out", (struct how){.preset = "paper-la"}, &e), e);
     assert_int_equal(s.n_made, 4);
     assert_true(io_exists("out/masks/c.nii.gz"));
+}
+
+/* ---- hidden labels --------------------------------------------------------------------------- */
+
+/* Another mask for case b: only two corners of a box, its last one moved by `more` voxels. */
+static void put_corners(int64_t more)
+{
+    struct volume v;
+    struct error e;
+    assert_ok(volume_read(&v, "raw/labels/b.nii.gz", NULL, &e), e);
+    memset(v.data, 0, (size_t)volume_voxels(&v));
+    uint8_t *class = v.data;
+    class[7 + v.dims[0] * (6 + v.dims[1] * 5)] = 1;
+    class[13 + more + v.dims[0] * (11 + v.dims[1] * 10)] = 1;
+    assert_ok(volume_write(&v, "raw/labels/b.nii.gz", &e), e);
+    volume_free(&v);
+}
+
+static int64_t crop_end(const char *folder, int number)
+{
+    struct js *json;
+    struct error e;
+    int64_t first = 0, dims = 0;
+    char *path = path_join(&e, folder, "prepared.json");
+    assert_ok(js_read_file(&json, path, &e), e);
+    const struct js *transform = js_get(js_at(js_get(json, "cases"), number), "transform");
+    assert_int_equal(js_int(&first, js_at(js_get(transform, "crop_first"), 0)), 0);
+    assert_int_equal(js_int(&dims, js_at(js_get(transform, "crop_dims"), 0)), 0);
+    js_free(json);
+    mem_free(path);
+    return first + dims;
+}
+
+/* Of prepared.json: the number of hidden labels used. */
+static void assert_recorded(const char *folder, const char *crop, int64_t wanted)
+{
+    struct js *json;
+    struct error e;
+    int64_t n = -1;
+    char *path = path_join(&e, folder, "prepared.json");
+    assert_ok(js_read_file(&json, path, &e), e);
+    assert_string_equal(js_text(js_get(json, "crop")), crop);
+    assert_int_equal(js_int(&n, js_get(json, "hidden_labels_used_for_crop")), 0);
+    assert_int_equal(n, wanted);
+    js_free(json);
+    mem_free(path);
+}
+
+/* Images, labels and masks; prepared.json has keys of the label files. */
+static uint64_t hash_volumes(const char *folder)
+{
+    uint64_t hash = 0;
+    struct error e;
+    const char *const parts[] = {"images", "labels", "masks"};
+    for (int i = 0; i < 3; i++) {
+        char *path = path_join(&e, folder, parts[i]);
+        hash = io_exists(path) ? hash_from(path, hash) : hash;
+        mem_free(path);
+    }
+    return hash;
+}
+
+static void of_a_hidden_label_the_box_alone_is_used(void **state)
+{
+    (void)state;
+    static const char *const presets[] = {"paper-la", "paper-pancreas", "paper-colon"};
+    struct prepare_summary s;
+    struct error e;
+    put_case("c", 2, 1);
+    for (int i = 0; i < 3; i++) {
+        char shown[20], hidden[20], other[20];
+        snprintf(shown, sizeof shown, "shown%d", i);
+        snprintf(hidden, sizeof hidden, "hidden%d", i);
+        snprintf(other, sizeof other, "other%d", i);
+        put_case("b", 1, 1);
+        assert_ok(prepare_to(&s, shown, (struct how){.preset = presets[i]}, &e), e);
+        assert_int_equal(s.n_hidden, 0);
+        assert_recorded(shown, "published", 0);
+        const struct how how = {.preset = presets[i], .labeled = "1", .threads = 1 + i};
+        assert_ok(prepare_to(&s, hidden, how, &e), e);
+        assert_int_equal(s.n_made, 4);
+        assert_int_equal(s.n_hidden, 3);
+        assert_recorded(hidden, "published", 3);
+        /* the same crop as with the label in sight, and no trace of its voxels */
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(crop_end(hidden, k), crop_end(shown, k));
+        char image[2][60];
+        snprintf(image[0], sizeof image[0], "%s/images", shown);
+        snprintf(image[1], sizeof image[1], "%s/images", hidden);
+        assert_true(hash_of(image[0]) == hash_of(image[1]));
+        struct io_listing l;
+        snprintf(image[0], sizeof image[0], "%s/labels", hidden);
+        assert_ok(io_list(&l, image[0], &e), e);
+        assert_int_equal(l.n, 1);
+        io_listing_free(&l);
+        put_corners(0);
+        assert_ok(prepare_to(&s, other, how, &e), e);
+        assert_true(hash_volumes(other) == hash_volumes(hidden));
+    }
+}
+
+static void another_box_of_a_hidden_label_is_another_preparation(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct error e;
+    const struct how how = {.preset = "paper-la", .labeled = "1"};
+    put_case("c", 2, 1);
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(s.n_kept, 4);
+    assert_int_equal(s.n_hidden, 3);
+    uint64_t want = hash_of("out");
+    put_corners(0);
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(s.n_made, 1);
+    put_corners(2);
+    assert_ok(prepare_to(&s, "out", how, &e), e);
+    assert_int_equal(s.n_made, 1);
+    assert_true(hash_of("out") != want);
+}
+
+static void a_fair_crop_opens_no_hidden_label(void **state)
+{
+    (void)state;
+    struct prepare_summary s;
+    struct error e;
+    const char *hidden[] = {"raw/labels/b.nii.gz", "raw/labels/d.nii.gz"};
+    for (int i = 0; i < 2; i++)
+        assert_ok(io_write_all(hidden[i], 0666, "garbage", 7, &e), e);
+    const struct how published = {.preset = "paper-la", .labeled = "1", .skip_bad = 0};
+    put_case("c", 2, 1);
+    assert_ok(prepare_to(&s, "out", published, &e), e);
+    assert_int_equal(s.n_bad, 2);
+    assert_reported(REPORT_PROBLEM, "N01", "b.nii.gz: ");
+    assert_reported(REPORT_PROBLEM, "N01", "d.nii.gz: ");
+    assert_false(io_exists("out"));
+    unlink("raw/labels/c.nii.gz"); /* nor needs it one */
+    const struct how fair = {.preset = "paper-la", .labeled = "1", .crop = CROP_RULE_FAIR};
+    assert_ok(prepare_to(&s, "out", fair, &e), e);
+    assert_int_equal(s.n_made, 4);
+    assert_int_equal(s.n_bad + s.n_hidden, 0);
+    assert_recorded("out", "fair", 0);
+    assert_int_equal(s.recipe.crop, CROP_NONZERO);
+    put_case("b", 1, 1);
+    put_case("c", 2, 1);
+    put_case("d", 3, 1);
+    assert_refused(prepare_to(&s, "out", published, &e), e, ERR_CONFIG, "O04");
+    assert_ok(prepare_to(&s, "ct", (struct how){.preset = "paper-colon", .crop = CROP_RULE_FAIR}, &e), e);
+    assert_int_equal(s.recipe.crop, CROP_BODY);
 }
 
 static void labels_off_the_grid_are_refused(void **state)
@@ -602,6 +755,9 @@ int main(void)
         TEST(a_bad_case_stops_all_before_anything_is_made),
         TEST(a_header_without_its_voxels_is_a_bad_case),
         TEST(the_papers_crop_needs_every_label),
+        TEST(of_a_hidden_label_the_box_alone_is_used),
+        TEST(another_box_of_a_hidden_label_is_another_preparation),
+        TEST(a_fair_crop_opens_no_hidden_label),
         TEST(labels_off_the_grid_are_refused),
         TEST(a_constant_scan_is_told),
         TEST(hippocampus),

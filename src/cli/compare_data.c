@@ -222,8 +222,10 @@ static char *prepared_folder(const struct plan *p, const struct plan_view *v, co
                              struct error *e)
 {
     const char *recipe = train_recipe(train, &p->all);
+    int fair = text_starts_with(recipe, "paper-") && train->crop == CROP_RULE_FAIR;
     e->code = ERR_NONE;
-    return strcmp(recipe, "none") == 0 ? NULL : path_join(e, v->folder, recipe);
+    return strcmp(recipe, "none") == 0 ? NULL
+                                       : mem_format(e, "%s/%s%s", v->folder, recipe, fair ? "-fair" : "");
 }
 
 int plan_view_words(char *words[4], int *n, const struct plan *p, const struct plan_view *v,
@@ -248,16 +250,16 @@ int plan_view_ready(const struct plan *p, const struct plan_view *v, const struc
 {
     struct dataset_options o = config_dataset(p->c);
     struct dataset d = {0};
-    struct recipe recipe;
+    struct prepare_summary done;
     struct config shared = *train;
-    char *folder = prepared_folder(p, v, train, e), *done = NULL;
+    char *folder = prepared_folder(p, v, train, e), *json = NULL;
     size_t missing = io_missing(v->folder);
     int result = e->code ? -1 : write_lists(p, v, e);
     if (result < 0 || !folder)
         goto out;
-    done = path_join(e, folder, "prepared.json");
-    result = done ? 0 : -1;
-    if (result < 0 || (!again && io_exists(done)))
+    json = path_join(e, folder, "prepared.json");
+    result = json ? 0 : -1;
+    if (result < 0 || (!again && io_exists(json)))
         goto out;
     shared.set.seed = p->c->set.seed; /* not that of whichever run comes first */
     o.labeled = v->labeled;
@@ -265,7 +267,7 @@ int plan_view_ready(const struct plan *p, const struct plan_view *v, const struc
     o.report = NULL; /* all was told when the plan was made */
     result = dataset_open(&d, p->c->args[0], &o, e);
     if (result == 0)
-        result = train_prepare(&recipe, &shared, &d, train_recipe(train, &d), folder, pool, e);
+        result = train_prepare(&done, &shared, &d, train_recipe(train, &d), folder, pool, e);
 out:
     if (result < 0 && missing) { /* made for nothing */
         io->unlink(v->labeled);
@@ -274,7 +276,7 @@ out:
     }
     dataset_free(&d);
     mem_free(folder);
-    mem_free(done);
+    mem_free(json);
     return result;
 }
 

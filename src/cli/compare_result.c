@@ -43,7 +43,10 @@ int plan_facts(struct checkpoint_facts *out, const struct plan *p, const struct 
     if (plan_train_config(&train, cell, e) < 0)
         return -1;
     facts_settings(out, &train.set);
-    facts_add(out, "recipe", "%s", train_recipe(&train, &p->all));
+    const char *recipe = train_recipe(&train, &p->all);
+    facts_add(out, "recipe", "%s", recipe);
+    if (text_starts_with(recipe, "paper-")) /* others have no such rule */
+        option_fact(out, "crop", VERB_TRAIN, &train);
     option_fact(out, "tta", VERB_TRAIN, &train);
     option_fact(out, "largest", VERB_TRAIN, &train);
     option_fact(out, "adapt", VERB_TRAIN, &train);

@@ -62,6 +62,7 @@ struct config {
     /* data sets */
     char *labeled;   /* --labeled N|LIST */
     char *leave_out; /* --leave-out LIST */
+    int crop;        /* enum crop_rule of paper-* recipes: published|fair */
     int follow, skip_bad;
     double geometry_tolerance_mm;
 

@@ -116,6 +116,10 @@ const struct option_row options[] = {
     {.name = "leave-out", .kind = OPTION_PATH, .group = GROUP_DATA, .offset = AT(leave_out),
      .verbs = DATASETS & ~COMPARE, .meta = "LIST",
      .help = "cases named in this file, one a line, are treated as if they were not there"},
+    {.name = "crop", .kind = OPTION_CHOICE, .group = GROUP_DATA, .offset = AT(crop),
+     .verbs = PREPARE | TRAIN, .value = "published", .choices = "published|fair",
+     .help = "crop of paper-* recipes: around the true label of every case, hidden labels included, as "
+             "published; fair: by intensities"},
     {.name = "patch", .aliases = "patch-size", .kind = OPTION_INT3, .group = GROUP_DATA,
      .offset = AT(set.patch), .verbs = CHECKING | TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 16,
      .max = 1024, .multiple = 16, .id = "C03", .meta = "X[,Y,Z]",

@@ -5,6 +5,7 @@
  * A set that is prepared already (prepared.json, research h5), or that a paper's preset takes as published,
  * skips the middle. Validation cases come from inside the labelled ones and leave the training set.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +14,6 @@
 #include "base/json.h"
 #include "cli/train_data.h"
 #include "prepare/fingerprint.h"
-#include "prepare/prepare_set.h"
 #include "sample/find_sides.h"
 #include "sample/focus.h"
 #include "train/train.h"
@@ -28,13 +28,18 @@ void train_data_free(struct train_data *d)
 
 /* ---- preparing ----------------------------------------------------------------------------- */
 
+/* Plain folders under a paper-* recipe hold what others prepared in the published way. */
+static int is_published_set(const struct config *c, const struct dataset *d)
+{
+    return text_starts_with(c->recipe, "paper-") &&
+           (d->layout == LAYOUT_PLAIN || d->layout == LAYOUT_DATALIST);
+}
+
 const char *train_recipe(const struct config *c, const struct dataset *d)
 {
     if (d->layout == LAYOUT_PREPARED || d->layout == LAYOUT_H5)
         return "none";
-    if (text_starts_with(c->recipe, "paper-") && d->layout != LAYOUT_LA && d->layout != LAYOUT_PANCREAS)
-        return "none"; /* plain folders hold what others prepared in the published way */
-    return c->recipe;
+    return is_published_set(c, d) ? "none" : c->recipe;
 }
 
 /* Another training prepares the same folder: its turn first. 0 when told to stop. */
@@ -48,16 +53,16 @@ static int wait_for_turn(const struct config *c, const char *folder, int times)
     return !stop_requested();
 }
 
-int train_prepare(struct recipe *out, const struct config *c, const struct dataset *d, const char *recipe,
-                  const char *folder, struct pool *pool, struct error *e)
+int train_prepare(struct prepare_summary *out, const struct config *c, const struct dataset *d,
+                  const char *recipe, const char *folder, struct pool *pool, struct error *e)
 {
     struct progress_passes passes = {.config = c};
-    struct prepare_summary summary;
     struct prepare_options o = {.preset = recipe,
                                 .folder = folder,
                                 .version = FALX_VERSION,
                                 .seed = (uint64_t)c->set.seed,
                                 .nan = (enum nan_policy)c->nan,
+                                .crop = (enum crop_rule)c->crop,
                                 .skip_bad = c->skip_bad,
                                 .request = config_request(c),
                                 .pool = pool,
@@ -66,7 +71,7 @@ int train_prepare(struct recipe *out, const struct config *c, const struct datas
                                 .progress_arg = &passes};
     int result, times = 0;
     do
-        result = prepare_set(&summary, d, &o, e);
+        result = prepare_set(out, d, &o, e);
     while (result < 0 && e->code == ERR_BUSY && wait_for_turn(c, folder, times++));
     progress_end(passes.line);
     if (result < 0 && c->resume && !c->cache && strcmp(e->id, "O04") == 0) {
@@ -75,27 +80,30 @@ int train_prepare(struct recipe *out, const struct config *c, const struct datas
     }
     if (result < 0)
         return -1;
-    if (summary.n_bad > 0 && !c->skip_bad) {
-        fail(e, ERR_DATA, "L01", "%d of %d cases refused, see above; --skip-bad leaves them out",
-             summary.n_bad, summary.n_cases);
+    if (out->n_bad > 0 && !c->skip_bad) {
+        fail(e, ERR_DATA, "L01", "%d of %d cases refused, see above; --skip-bad leaves them out", out->n_bad,
+             out->n_cases);
         return fail_in(e, d->root);
     }
-    *out = summary.recipe;
+    prepare_note_crop(o.report, d->root, &out->recipe, out->n_hidden);
     return 0;
 }
 
-/* The recipe that made a prepared set; `none` for files of others. */
-static int recipe_of(struct recipe *out, const struct dataset *d, struct error *e)
+int train_read_summary(struct prepare_summary *out, const struct dataset *d, struct error *e)
 {
     struct js *json = NULL;
     char *path;
+    int64_t hidden = 0;
+    memset(out, 0, sizeof *out);
     if (d->layout != LAYOUT_PREPARED)
-        return recipe_named(out, "none", 0, NAN_REFUSE, e);
+        return recipe_named(&out->recipe, "none", 0, NAN_REFUSE, e);
     if (!(path = path_join(e, d->root, "prepared.json")))
         return -1;
     int result = js_read_file(&json, path, e);
-    if (result == 0 && (result = recipe_from_json(out, js_get(json, "recipe"), e)) < 0)
+    if (result == 0 && (result = recipe_from_json(&out->recipe, js_get(json, "recipe"), e)) < 0)
         fail_in(e, path);
+    if (js_int(&hidden, js_get(json, "hidden_labels_used_for_crop")) == 0 && hidden > 0 && hidden <= INT_MAX)
+        out->n_hidden = (int)hidden;
     js_free(json);
     mem_free(path);
     return result;
@@ -151,8 +159,24 @@ static int check_val(const struct dataset *d, const struct config *c, struct err
 
 /* ---- loading -------------------------------------------------------------------------------------- */
 
+/* Scans that are taken without a preparation. */
+static int take_prepared(struct prepare_summary *done, const struct dataset *d, const struct config *c,
+                         struct error *e)
+{
+    if (is_published_set(c, d))
+        report_line(
+            console_report(c), REPORT_NOTE, d->root, NULL,
+            "%s layout: scans taken as prepared by the published pipeline; `falx prepare --preset %s` "
+            "prepares raw ones",
+            layout_name(d->layout), c->recipe);
+    if (train_read_summary(done, d, e) < 0)
+        return -1;
+    prepare_note_crop(console_report(c), d->root, &done->recipe, done->n_hidden);
+    return 0;
+}
+
 /* Opens the set, through the cache if need be. */
-static int open_prepared(struct dataset *out, struct recipe *recipe, const struct config *c,
+static int open_prepared(struct dataset *out, struct prepare_summary *done, const struct config *c,
                          struct pool *pool, struct error *e)
 {
     struct dataset_options o = config_dataset(c);
@@ -166,9 +190,9 @@ static int open_prepared(struct dataset *out, struct recipe *recipe, const struc
         report_line(o.report, REPORT_NOTE, out->root, NULL, "%s", out->note);
     const char *name = train_recipe(c, out);
     if (strcmp(name, "none") == 0)
-        return recipe_of(recipe, out, e);
+        return take_prepared(done, out, c, e);
     char *folder = c->cache ? mem_string(e, c->cache) : path_join(e, c->output, "cache");
-    int result = folder ? train_prepare(recipe, c, out, name, folder, pool, e) : -1;
+    int result = folder ? train_prepare(done, c, out, name, folder, pool, e) : -1;
     dataset_free(out);
     if (result == 0) {
         o.labeled = o.label_map = o.leave_out = NULL; /* done in the first pass */
@@ -350,8 +374,13 @@ int train_data_load(struct train_data *out, struct config *c, struct pool *pool,
     int result = -1;
     memset(out, 0, sizeof *out);
     struct run_facts *f = &out->facts;
-    if (open_prepared(&d, &f->recipe, c, pool, e) < 0 || load_stores(out, &d, c, pool, e) < 0)
+    struct prepare_summary done;
+    if (open_prepared(&d, &done, c, pool, e) < 0 || load_stores(out, &d, c, pool, e) < 0)
         goto out;
+    f->recipe = done.recipe;
+    out->n_hidden = done.n_hidden;
+    if (text_starts_with(f->recipe.name, "paper-"))
+        c->crop = recipe_needs_label(&f->recipe) ? CROP_RULE_PUBLISHED : CROP_RULE_FAIR;
     if (out->store.n_labeled == 0) { /* others were left out as bad */
         no_label(c, e);
         goto out;

@@ -29,6 +29,7 @@ static int prepare(const struct config *c, const struct dataset *d, struct pool 
                                 .version = FALX_VERSION,
                                 .seed = (uint64_t)c->set.seed,
                                 .nan = (enum nan_policy)c->nan,
+                                .crop = (enum crop_rule)c->crop,
                                 .force = c->force,
                                 .skip_bad = c->skip_bad,
                                 .request = config_request(c),
@@ -44,6 +45,7 @@ static int prepare(const struct config *c, const struct dataset *d, struct pool 
         return complain(e);
     if (summary.n_bad > 0 && !c->skip_bad)
         return ERR_DATA; /* each was told in a line of its own */
+    prepare_note_crop(o.report, d->root, &summary.recipe, summary.n_hidden);
     if (!c->quiet)
         print_result(c->output, &summary);
     return 0;

@@ -187,6 +187,7 @@ static int write_run_json(const struct config *c, const struct train_data *d, co
     js_out_text(&o, "data_hash", hash);
     js_out_int(&o, "labeled_cases", d->store.n_labeled);
     js_out_int(&o, "unlabeled_cases", d->store.n_cases - d->store.n_labeled);
+    js_out_int(&o, "hidden_labels_used_for_crop", d->n_hidden);
     js_out_open(&o, "validation_cases", '[');
     for (int i = 0; i < d->val.n_cases; i++)
         js_out_text(&o, NULL, d->val.cases[i].name);

@@ -5,7 +5,8 @@
  *       -> training cases first, test cases behind, each in order
  *       -> unique names -> --leave-out drops cases -> --labeled hides labels
  *
- * After --labeled a hidden label's path is gone: nothing downstream can look at it by mistake.
+ * --labeled moves a label's path from `label` to `hidden_label`. Of all code downstream only label_box.c
+ * reads the latter: the published crops need the box of every label.
  */
 #include <errno.h>
 #include <limits.h>

@@ -41,8 +41,9 @@ struct data_case {
     char *name;    /* unique in the set, without '/'; never derived from header text */
     char **images; /* absolute or root-relative paths ready to open; one per channel file */
     int n_images;
-    char *label;       /* NULL: unlabelled */
-    int place_unknown; /* 1: its files are known to name no orientation: not told again */
+    char *label;        /* NULL: unlabelled */
+    char *hidden_label; /* the label that --labeled hides; label_box_read() alone opens it */
+    int place_unknown;  /* 1: its files are known to name no orientation: not told again */
     enum split split;
 };
 

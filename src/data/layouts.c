@@ -79,6 +79,7 @@ void case_free(struct data_case *c)
         mem_free(c->images[i]);
     mem_free(c->images);
     mem_free(c->label);
+    mem_free(c->hidden_label);
     mem_free(c->name);
     memset(c, 0, sizeof *c);
 }

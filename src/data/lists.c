@@ -391,7 +391,8 @@ int lists_leave_out(struct opening *w, const char *path, struct error *e)
 
 static void hide(struct data_case *c)
 {
-    mem_free(c->label);
+    if (c->label)
+        c->hidden_label = c->label;
     c->label = NULL;
 }
 

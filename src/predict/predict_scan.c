@@ -73,7 +73,7 @@ int predict_scan(struct scan_result *out, struct predictor *p, const struct reci
     int dims[3], result = -1;
     memset(out, 0, sizeof *out);
     struct recipe r = recipe_without_label(recipe);
-    int begun = prepare_begin(&ready, &r, image, NULL, e);
+    int begun = prepare_begin(&ready, &r, image, NULL, NULL, e);
     volume_free(image);
     if (begun < 0 || prepare_end(&ready, &r, 0, pool, e) < 0 ||
         take_rows(&rows, dims, &ready.image, r.nan, e) < 0 || predict_array(&got, p, rows, dims, e) < 0)

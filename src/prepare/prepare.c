@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "prepare/boxes.h"
 #include "prepare/moments.h"
 #include "prepare/prepare.h"
 
@@ -48,14 +47,14 @@ static int change_parts(struct work *w,
 /* ---- the start: floats, classes, mask -------------------------------------------------------- */
 
 static int check_case(const struct recipe *r, const struct volume *image, const struct volume *label,
-                      struct error *e)
+                      const struct box *label_box, struct error *e)
 {
     long long channels = volume_channels(image);
     if (channels > RECIPE_MAX_CHANNELS)
         return fail(e, ERR_DATA, "L14", "%lld channels, allowed at most %d", channels, RECIPE_MAX_CHANNELS);
     if (r->n_channels > 0 && channels != r->n_channels)
         return fail(e, ERR_DATA, "L14", "%lld channels, the recipe is for %d", channels, r->n_channels);
-    if (recipe_needs_label(r) && !label)
+    if (recipe_needs_label(r) && !label && !label_box)
         return fail(e, ERR_DATA, "L01",
                     "no label, but recipe %s crops around the true label; "
                     "use one without 'paper-'",
@@ -65,16 +64,15 @@ static int check_case(const struct recipe *r, const struct volume *image, const 
     return 0;
 }
 
-static int take_label(struct work *w, const struct volume *label, const struct geometry *grid,
-                      struct error *e)
+static int take_label(struct volume *out, const struct recipe *r, const struct volume *label,
+                      const struct geometry *grid, struct error *e)
 {
     label_t *classes;
-    if (volume_new(&w->p->label, DTYPE_U16, label->dims, grid, e) < 0 ||
-        volume_labels(&classes, NULL, label, e) < 0)
+    if (volume_new(out, DTYPE_U16, label->dims, grid, e) < 0 || volume_labels(&classes, NULL, label, e) < 0)
         return -1;
-    mem_free(w->p->label.data);
-    w->p->label.data = classes;
-    for (int64_t i = 0; w->r->binary && i < volume_voxels(label); i++)
+    mem_free(out->data);
+    out->data = classes;
+    for (int64_t i = 0; r->binary && i < volume_voxels(label); i++)
         classes[i] = classes[i] > 0;
     return 0;
 }
@@ -103,7 +101,7 @@ static int start(struct work *w, const struct volume *image, const struct volume
         t->value[c] = (struct value_map){-(double)FLT_MAX, (double)FLT_MAX, 0.0, 1.0};
     if (volume_as_floats(&w->p->image, image, w->r->nan, e) < 0)
         return -1;
-    if (label && take_label(w, label, &image->geometry, e) < 0)
+    if (label && take_label(&w->p->label, w->r, label, &image->geometry, e) < 0)
         return -1;
     return w->r->keep_mask ? take_mask(w, e) : 0;
 }
@@ -197,11 +195,18 @@ static void crop_margin(struct box *out, const struct box *label, const struct w
     }
 }
 
+static int box_around(struct box *out, const struct volume *label, const struct recipe *r, struct error *e)
+{
+    if (box_of_label(out, label->data, label->dims))
+        return 0;
+    return fail(e, ERR_DATA, "L07", "label has no foreground, but recipe %s crops around it", r->name);
+}
+
 static int crop_around_label(struct box *out, const struct work *w, struct error *e)
 {
-    struct box label;
-    if (!box_of_label(&label, w->p->label.data, w->p->label.dims))
-        return fail(e, ERR_DATA, "L07", "label has no foreground, but recipe %s crops around it", w->r->name);
+    struct box label = w->p->label_box;
+    if (label.dims[0] == 0 && box_around(&label, &w->p->label, w->r, e) < 0)
+        return -1;
     (w->r->crop == CROP_LABEL ? crop_margin : crop_la)(out, &label, w);
     return 0;
 }
@@ -382,11 +387,13 @@ static int shrink_label(struct volume *label, struct error *e)
 }
 
 int prepare_begin(struct prepared *out, const struct recipe *r, const struct volume *image,
-                  const struct volume *label, struct error *e)
+                  const struct volume *label, const struct box *label_box, struct error *e)
 {
     struct work w = {.r = r, .p = out};
     memset(out, 0, sizeof *out);
-    if (check_case(r, image, label, e) == 0 && start(&w, image, label, e) == 0)
+    if (label_box)
+        out->label_box = *label_box;
+    if (check_case(r, image, label, label_box, e) == 0 && start(&w, image, label, e) == 0)
         return 0;
     prepared_free(out);
     return -1;
@@ -410,7 +417,22 @@ int prepare_end(struct prepared *io, const struct recipe *r, uint64_t case_key, 
 int prepare_case(struct prepared *out, const struct recipe *r, const struct volume *image,
                  const struct volume *label, uint64_t case_key, struct pool *pool, struct error *e)
 {
-    return prepare_begin(out, r, image, label, e) < 0 ? -1 : prepare_end(out, r, case_key, pool, e);
+    return prepare_begin(out, r, image, label, NULL, e) < 0 ? -1 : prepare_end(out, r, case_key, pool, e);
+}
+
+/* The label takes the image's place, so that it meets the same grid in the same steps. */
+int prepare_label_box(struct box *out, const struct recipe *r, const struct volume *label,
+                      const struct geometry *grid, struct pool *pool, struct error *e)
+{
+    struct recipe alone = *r;
+    struct prepared p = {.transform = {.axis = {0, 1, 2}, .original = *grid}};
+    struct work w = {.r = &alone, .p = &p, .pool = pool};
+    alone.image_kind = r->label_kind;
+    int result = -1;
+    if (take_label(&p.image, r, label, grid, e) == 0 && reorient(&w, e) == 0 && resample(&w, e) == 0)
+        result = box_around(out, &p.image, r, e);
+    prepared_free(&p);
+    return result;
 }
 
 void prepared_free(struct prepared *p)

@@ -7,15 +7,16 @@
  * that matters. A transform says what was done to one case, so that masks find their way back.
  *
  * Two families. The paper-* recipes repeat the published pipelines, which crop around the TRUE
- * label of every case, unlabelled and test cases included; they refuse a case without a label. All
- * others never look at a label except that `auto` learns the intensities of labelled organs from
- * labelled training cases, so they work just the same when predicting.
+ * label of every case, unlabelled and test cases included; they need a label or its box (label_box.h).
+ * recipe_fair() crops by intensities instead. All others never look at a label except that `auto` learns the
+ * intensities of labelled organs from labelled training cases, so they work just the same when predicting.
  */
 #ifndef FALX_PREPARE_H
 #define FALX_PREPARE_H
 
 #include "base/base.h"
 #include "base/pool.h"
+#include "prepare/boxes.h"
 #include "volume/resample.h"
 #include "volume/volume.h"
 
@@ -29,6 +30,11 @@ enum recipe_crop {
     CROP_BODY,    /* box around the large parts of channel 0 above -500 HU */
     CROP_LABEL,   /* box of the label and `margin` voxels around it (paper-pancreas, paper-colon) */
     CROP_LABEL_LA /* the LA 2018 rule: patch-wide box with random margins, all slices (paper-la) */
+};
+
+enum crop_rule {                      /* --crop: where a paper-* recipe takes its crop from */
+                 CROP_RULE_PUBLISHED, /* the true label */
+                 CROP_RULE_FAIR       /* intensities */
 };
 
 enum recipe_clip {
@@ -77,6 +83,8 @@ int recipe_named(struct recipe *out, const char *name, uint64_t seed, enum nan_p
 int recipe_needs_label(const struct recipe *r); /* 1: it crops around the true label */
 /* The same for a scan that has no label yet: the body (CT) or all of it in place of the box of the label. */
 struct recipe recipe_without_label(const struct recipe *r);
+/* The same for training without a look at labels: the body (CT) or the nonzero voxels. */
+struct recipe recipe_fair(const struct recipe *r);
 
 /* What was done to one case. */
 struct prepared_transform {
@@ -96,6 +104,7 @@ struct prepared {
     struct volume image;  /* float32, channels in dims[3] */
     struct volume label;  /* uint8, or uint16 from 256 classes up; data NULL: unlabelled */
     struct volume mask;   /* uint8 0/1; data NULL unless recipe.keep_mask */
+    struct box label_box; /* given to prepare_begin(); dims[0] == 0: none */
     int64_t n_label_lost; /* labelled voxels outside of the crop */
     struct prepared_transform transform;
 };
@@ -104,12 +113,21 @@ struct prepared {
  * refuses label == NULL and empty labels. The label must lie on the image's grid. */
 int prepare_case(struct prepared *out, const struct recipe *r, const struct volume *image,
                  const struct volume *label, uint64_t case_key, struct pool *pool, struct error *e);
-/* Its two halves, for who wants to free image and label in between. *out is empty if one fails. */
+/* Its two halves, for who wants to free image and label in between. *out is empty if one fails. label_box
+ * stands in for a label that a recipe crops around; NULL: taken from the label. */
 int prepare_begin(struct prepared *out, const struct recipe *r, const struct volume *image,
-                  const struct volume *label, struct error *e);
+                  const struct volume *label, const struct box *label_box, struct error *e);
 int prepare_end(struct prepared *io, const struct recipe *r, uint64_t case_key, struct pool *pool,
                 struct error *e);
 void prepared_free(struct prepared *p); /* zeroed ones are fine */
+struct label_box {                      /* the true label of a scan, where a recipe crops around it */
+    struct box box;
+    uint64_t case_key; /* as of prepare_case() */
+};
+/* The box of a label on the resampled grid, before any margin. The label lies on `grid`, the image's. Refuses
+ * an empty label [L07]. */
+int prepare_label_box(struct box *out, const struct recipe *r, const struct volume *label,
+                      const struct geometry *grid, struct pool *pool, struct error *e);
 
 /* Brings a volume on the prepared grid back to the original one. Integer types are masks: uint8 and
  * uint16, resampled by RESAMPLE_CLASSES. Float32 is a map of probabilities: resampled linearly.

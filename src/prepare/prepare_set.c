@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "prepare/boxes.h"
+#include "prepare/label_box.h"
 #include "prepare/prepare_set_int.h"
 
 static const int64_t memory_bytes = (int64_t)2 << 30; /* beside other programs on an 8 GiB laptop */
@@ -133,19 +133,27 @@ static int load_case(struct volume *image, struct volume *label, struct set *s, 
     return fail_in(e, c->from->label);
 }
 
+/* The published crop of a case whose label is hidden. */
+static int find_hidden_box(const struct set *s, struct set_case *c, const struct volume *image,
+                           struct pool *pool, struct error *e)
+{
+    struct volume_request request = s->o->request;
+    request.report = &c->told.report;
+    if (!recipe_needs_label(&s->recipe) || c->from->label)
+        return 0;
+    return label_box_read(&c->label_box, &s->recipe, s->d, c->from, image, &request, pool, e);
+}
+
 static int measure_case(struct set *s, struct set_case *c, struct pool *inner, struct error *e)
 {
     struct volume image = {0}, label = {0};
     int samples = SAMPLES_ALL / s->n, status = -1;
-    (void)inner;
     samples = samples > SAMPLES_CASE ? SAMPLES_CASE : samples;
     samples = samples < SAMPLES_LEAST ? SAMPLES_LEAST : samples;
-    if (recipe_needs_label(&s->recipe) && !c->from->label) { /* before reading a whole CT */
-        fail(e, ERR_DATA, "L01", "no label, but recipe %s crops around the true label; take '%s'",
-             s->recipe.name, s->recipe.name + strlen("paper-"));
-        return fail_in(e, c->from->images[0]);
-    }
-    if (load_case(&image, &label, s, c, &c->told.report, e) == 0) {
+    if (label_box_check(&s->recipe, c->from, e) < 0) /* before reading a whole CT */
+        return -1;
+    if (load_case(&image, &label, s, c, &c->told.report, e) == 0 &&
+        find_hidden_box(s, c, &image, inner, e) == 0) {
         /* The labels of test cases are none of the recipe's business. */
         const struct volume *seen = label.data && c->from->split == SPLIT_TRAIN ? &label : NULL;
         status = case_print_measure(&c->print, &image, seen, s->o->nan, (uint64_t)(c - s->cases), samples, e);
@@ -232,7 +240,8 @@ static int make_case(struct set *s, struct set_case *c, struct pool *inner, stru
     int loaded = load_case(&image, &label, s, c, NULL, e);
     int status = loaded;
     if (status == 0)
-        status = prepare_begin(&p, &s->recipe, &image, label.data ? &label : NULL, e);
+        status = prepare_begin(&p, &s->recipe, &image, label.data ? &label : NULL,
+                               c->label_box.dims[0] ? &c->label_box : NULL, e);
     volume_free(&image); /* before the peak */
     volume_free(&label);
     if (status == 0)
@@ -255,11 +264,10 @@ static int make_all(struct prepare_summary *out, struct set *s, int64_t largest,
     struct pass pass = {.s = s, .name = "prepare", .step = make_case};
     if (state_lock(s, e) < 0 || set_keys(s, e) < 0 || state_load(s, e) < 0 || state_begin(s, e) < 0)
         return -1;
-    if (recipe_needs_label(&s->recipe))
+    if (s->n_untested > 0)
         report_line(s->o->report, REPORT_NOTE, s->d->root, NULL,
-                    "recipe %s crops around the true label of every case, as published; a scan "
-                    "without a label cannot be prepared so",
-                    s->recipe.name);
+                    "%d test case%s without a label left out: recipe %s crops around it", s->n_untested,
+                    s->n_untested == 1 ? "" : "s", s->recipe.name);
     if (run_pass(out, &pass, largest, e) < 0)
         return -1;
     for (int i = 0; i < s->n; i++) {
@@ -273,6 +281,23 @@ static int make_all(struct prepare_summary *out, struct set *s, int64_t largest,
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+/* A test case that the recipe cannot crop, and that could not be scored either. */
+static int is_untested(const struct set *s, const struct data_case *c)
+{
+    return recipe_needs_label(&s->recipe) && c->split == SPLIT_TEST && !c->label && !c->hidden_label;
+}
+
+static int add_case(struct set *s, const struct data_case *from, struct error *e)
+{
+    struct set_case *c = &s->cases[s->n];
+    char stem[1100]; /* a name of 255 bytes, each as \xNN */
+    c->from = from;
+    c->source = set_source(s, from);
+    c->stem = mem_string(e, text_escape(stem, sizeof stem, from->name));
+    s->n += c->stem != NULL;
+    return c->stem ? 0 : -1;
+}
+
 static int set_init(struct set *s, struct error *e)
 {
     if (s->d->n_cases == 0) {
@@ -282,18 +307,20 @@ static int set_init(struct set *s, struct error *e)
     s->cases = mem_alloc(e, (size_t)s->d->n_cases, sizeof *s->cases);
     s->unfinished = path_join(e, s->o->folder, "unfinished");
     s->json = path_join(e, s->o->folder, "prepared.json");
-    if (!s->cases || !s->unfinished || !s->json)
+    if (!s->cases || !s->unfinished || !s->json ||
+        recipe_named(&s->recipe, s->o->preset, s->o->seed, s->o->nan, e) < 0)
         return -1;
-    for (; s->n < s->d->n_cases; s->n++) {
-        struct set_case *c = &s->cases[s->n];
-        char stem[1100]; /* a name of 255 bytes, each as \xNN */
-        c->from = &s->d->cases[s->n];
-        c->source = set_source(c->from);
-        c->stem = mem_string(e, text_escape(stem, sizeof stem, c->from->name));
-        if (!c->stem)
+    if (s->o->crop == CROP_RULE_FAIR)
+        s->recipe = recipe_fair(&s->recipe);
+    for (int i = 0; i < s->d->n_cases; i++)
+        if (is_untested(s, &s->d->cases[i]))
+            s->n_untested++;
+        else if (add_case(s, &s->d->cases[i], e) < 0)
             return -1;
-    }
-    return recipe_named(&s->recipe, s->o->preset, s->o->seed, s->o->nan, e);
+    if (s->n > 0)
+        return 0;
+    fail(e, ERR_DATA, "L01", "no case with a label, but recipe %s crops around it", s->recipe.name);
+    return fail_in(e, s->d->root);
 }
 
 static int by_stem(const void *a, const void *b)
@@ -365,6 +392,28 @@ int prepare_set(struct prepare_summary *out, const struct dataset *d, const stru
     memset(out, 0, sizeof *out);
     int status = prepare_all(out, &s, e);
     out->recipe = s.recipe;
+    for (int i = 0; i < s.n; i++)
+        out->n_hidden += !s.cases[i].bad && set_uses_hidden(&s, s.cases[i].from);
     set_done(&s);
     return status;
+}
+
+void prepare_note_crop(struct report *to, const char *root, const struct recipe *r, int n_hidden)
+{
+    if (!text_starts_with(r->name, "paper-"))
+        return;
+    if (!recipe_needs_label(r))
+        report_line(to, REPORT_NOTE, root, NULL, "recipe %s: crop box of every case taken from intensities",
+                    r->name);
+    else if (n_hidden == 0)
+        report_line(to, REPORT_NOTE, root, NULL,
+                    "recipe %s: crop box of every case taken from its label, as published (--crop fair: from "
+                    "intensities)",
+                    r->name);
+    else
+        report_line(to, REPORT_NOTE, root, NULL,
+                    "recipe %s: crop box of %d unlabelled case%s taken from %s hidden label%s, as published "
+                    "(--crop fair: from intensities)",
+                    r->name, n_hidden, n_hidden == 1 ? "" : "s", n_hidden == 1 ? "its" : "their",
+                    n_hidden == 1 ? "" : "s");
 }

@@ -10,6 +10,9 @@
  * Every file appears whole or not at all. A run that was killed goes on where it stopped; a case
  * whose files and recipe did not change is kept. Nothing is created before every input was read
  * once and found sound. One run at a time works in a folder [P08].
+ *
+ * A hidden label is never written. Recipes that crop as published take the box of a hidden label and nothing
+ * else from it. Test cases without a label are left out by them, with a note.
  */
 #ifndef FALX_PREPARE_SET_H
 #define FALX_PREPARE_SET_H
@@ -23,6 +26,7 @@ struct prepare_options {
     const char *version; /* of the program, for prepared.json */
     uint64_t seed;
     enum nan_policy nan;
+    enum crop_rule crop;           /* of paper-* recipes */
     int force;                     /* 1: replace what another recipe made */
     int skip_bad;                  /* 1: leave bad cases out, with a warning each */
     struct volume_request request; /* limits and strictness; its report is not used */
@@ -37,6 +41,7 @@ struct prepare_summary {
     int n_cases;
     int n_made, n_kept; /* prepared now, and before */
     int n_bad;          /* refused, each with one line in the report */
+    int n_hidden;       /* cropped around their hidden labels */
     struct recipe recipe;
 };
 
@@ -44,5 +49,7 @@ struct prepare_summary {
  * was written if they could not be read. */
 int prepare_set(struct prepare_summary *out, const struct dataset *d, const struct prepare_options *o,
                 struct error *e);
+/* A note on where a paper-* recipe took its crops from; nothing for other recipes. */
+void prepare_note_crop(struct report *to, const char *root, const struct recipe *r, int n_hidden);
 
 #endif

@@ -14,6 +14,7 @@ struct set_case {
     struct error why;        /* if bad */
     struct report_hold told; /* what the pass under way has to say about it */
     struct case_print print;
+    struct box label_box;                /* of the hidden label; dims[0] == 0: not looked at */
     struct prepared_transform transform; /* if kept or made */
 };
 
@@ -22,6 +23,7 @@ struct set {
     const struct prepare_options *o;
     struct set_case *cases;
     int n;
+    int n_untested; /* test cases without a label, left out */
     struct recipe recipe;
     struct fingerprint fingerprint;
     char *unfinished, *json; /* paths */
@@ -30,8 +32,10 @@ struct set {
 
 /* FOLDER/PART/STEM.nii.gz (mem_free). */
 char *set_path(const struct set *s, const char *part, const struct set_case *c, struct error *e);
-/* Hash of names, lengths and times of a case's input files. */
-uint64_t set_source(const struct data_case *c);
+/* Does the case lend the box of its hidden label to the recipe? */
+int set_uses_hidden(const struct set *s, const struct data_case *c);
+/* Hash of names, lengths and times of a case's input files; of the hidden label if its box is used. */
+uint64_t set_source(const struct set *s, const struct data_case *c);
 /* Fills key of every case from its source and the recipe. */
 int set_keys(struct set *s, struct error *e);
 

@@ -37,12 +37,17 @@ static uint64_t hash_file(uint64_t hash, const char *path)
     return hash_bytes(facts, sizeof facts, hash);
 }
 
-uint64_t set_source(const struct data_case *c)
+int set_uses_hidden(const struct set *s, const struct data_case *c)
+{
+    return recipe_needs_label(&s->recipe) && !c->label && c->hidden_label;
+}
+
+uint64_t set_source(const struct set *s, const struct data_case *c)
 {
     uint64_t hash = hash_bytes(c->name, strlen(c->name), 0);
     for (int i = 0; i < c->n_images; i++)
         hash = hash_file(hash, c->images[i]);
-    return hash_file(hash, c->label);
+    return hash_file(hash, set_uses_hidden(s, c) ? c->hidden_label : c->label);
 }
 
 /* Equal recipes have equal text. */
@@ -229,6 +234,12 @@ int state_load(struct set *s, struct error *e)
     return 0;
 }
 
+/* A paper-* recipe that crops by intensities. */
+static int is_fair(const struct set *s)
+{
+    return text_starts_with(s->o->preset, "paper-") && s->o->crop == CROP_RULE_FAIR;
+}
+
 /* Everything that decides what prepared.json says, but for what is inside of scans. */
 static uint64_t request_hash(const struct set *s)
 {
@@ -236,6 +247,8 @@ static uint64_t request_hash(const struct set *s)
     uint64_t numbers[4] = {FORMAT_VERSION, s->recipe.seed, (uint64_t)o->nan, (uint64_t)s->n};
     uint64_t hash = hash_bytes(o->preset, strlen(o->preset), 0);
     hash = hash_bytes(numbers, sizeof numbers, hash);
+    if (is_fair(s))
+        hash = hash_bytes("fair", 4, hash);
     for (int i = 0; i < s->n; i++) {
         uint64_t facts[2] = {s->cases[i].source, (uint64_t)s->cases[i].from->split};
         hash = hash_bytes(facts, sizeof facts, hash);
@@ -374,6 +387,18 @@ static void classes_to_json(struct js_out *o, const struct set *s)
     js_out_close(o, ']');
 }
 
+/* Where a paper-* recipe took its crops from. */
+static void crop_to_json(struct js_out *o, const struct set *s)
+{
+    int n = 0;
+    if (!text_starts_with(s->recipe.name, "paper-"))
+        return;
+    for (int i = 0; i < s->n; i++)
+        n += !s->cases[i].bad && set_uses_hidden(s, s->cases[i].from);
+    js_out_text(o, "crop", is_fair(s) ? "fair" : "published");
+    js_out_int(o, "hidden_labels_used_for_crop", n);
+}
+
 static int write_prepared(const struct set *s, struct error *e)
 {
     struct js_out o = {0};
@@ -388,6 +413,7 @@ static int write_prepared(const struct set *s, struct error *e)
     js_out_text(&o, "note", s->d->note);
     classes_to_json(&o, s);
     recipe_to_json(&o, "recipe", &s->recipe);
+    crop_to_json(&o, s);
     fingerprint_to_json(&o, "fingerprint", &s->fingerprint);
     js_out_open(&o, "skipped", '[');
     for (int i = 0; i < s->n; i++) {

@@ -79,6 +79,18 @@ int recipe_needs_label(const struct recipe *r)
     return r->crop == CROP_LABEL || r->crop == CROP_LABEL_LA;
 }
 
+struct recipe recipe_fair(const struct recipe *r)
+{
+    struct recipe fair = *r;
+    if (r->crop == CROP_LABEL)
+        fair.crop = CROP_BODY;
+    if (r->crop == CROP_LABEL_LA)
+        fair.crop = CROP_NONZERO;
+    if (recipe_needs_label(r))
+        fair.seed = 0; /* no random margins */
+    return fair;
+}
+
 struct recipe recipe_without_label(const struct recipe *r)
 {
     struct recipe whole = *r;
