@@ -398,7 +398,7 @@ static void masks_come_back_on_the_grid(void **state)
         assert_ok(recipe_named(&recipe, names[i], 0, NAN_REFUSE, &e), e);
         scan_of(&image, dims, (const double[3]){1, 1, 1}, i % 2 && i > 1 ? -1000 : 0, 50);
         image.geometry = grid;
-        assert_ok(predict_scan(&r, p, &recipe, &image, s.dev->pool, &e), e);
+        assert_ok(predict_scan(&r, p, &recipe, NULL, &image, s.dev->pool, &e), e);
         assert_null(image.data);
         const struct volume *all[] = {&r.label, &r.foreground, &r.std, &r.entropy};
         for (int k = 0; k < 4; k++) {
@@ -443,8 +443,8 @@ static void masks_lie_where_the_voxels_lie(void **state)
     mirror.geometry.affine[0][3] += (double)(dims[0] - 1);
     for (int64_t v = 0; v < volume_voxels(&image); v++)
         ((int16_t *)mirror.data)[v - v % dims[0] + dims[0] - 1 - v % dims[0]] = ((int16_t *)image.data)[v];
-    assert_ok(predict_scan(&r, p, &recipe, &image, s.dev->pool, &e), e);
-    assert_ok(predict_scan(&turned, p, &recipe, &mirror, s.dev->pool, &e), e);
+    assert_ok(predict_scan(&r, p, &recipe, NULL, &image, s.dev->pool, &e), e);
+    assert_ok(predict_scan(&turned, p, &recipe, NULL, &mirror, s.dev->pool, &e), e);
     for (int64_t v = 0; v < volume_voxels(&r.label); v++) {
         int64_t w = v - v % dims[0] + dims[0] - 1 - v % dims[0],
                 at[3] = {v % dims[0], v / dims[0] % dims[1], v / dims[0] / dims[1]};
@@ -487,7 +487,7 @@ static void any_allocation_may_fail(void **state)
         mem_fail_at(k, 0);
         int result = predictor_new(&p, s.dev, &s.model, &s.model, &o, &e);
         if (result == 0)
-            result = predict_scan(&r, p, &recipe, &image, s.dev->pool, &e);
+            result = predict_scan(&r, p, &recipe, NULL, &image, s.dev->pool, &e);
         succeeded = mem_count() <= k;
         mem_fail_at(-1, 0);
         if (result == 0)

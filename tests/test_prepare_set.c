@@ -628,8 +628,8 @@ static void a_fair_crop_opens_no_hidden_label(void **state)
     put_case("c", 2, 1);
     assert_ok(prepare_to(&s, "out", published, &e), e);
     assert_int_equal(s.n_bad, 2);
-    assert_reported(REPORT_PROBLEM, "N01", "b.nii.gz: ");
-    assert_reported(REPORT_PROBLEM, "N01", "d.nii.gz: ");
+    assert_reported(REPORT_PROBLEM, "N02", "b.nii.gz: ");
+    assert_reported(REPORT_PROBLEM, "N02", "d.nii.gz: ");
     assert_false(io_exists("out"));
     unlink("raw/labels/c.nii.gz"); /* nor needs it one */
     const struct how fair = {.preset = "paper-la", .labeled = "1", .crop = CROP_RULE_FAIR};

@@ -177,7 +177,7 @@ int falx_predict(struct falx_run *run, struct falx_maps *maps, const struct falx
     float_mode_begin(&callers);
     if (need(run, "open run", &inner) == 0 && need(maps, "struct of maps", &inner) == 0 &&
         need(image, "image", &inner) == 0 && check_maps(maps, run, &inner) == 0 &&
-        copy_image(&v, image, &inner) == 0 && open_run_predict(&r, &run->open, &v, &inner) == 0) {
+        copy_image(&v, image, &inner) == 0 && open_run_predict(&r, &run->open, NULL, &v, &inner) == 0) {
         give(maps->mask, &r.label, 1);
         give(maps->foreground, &r.foreground, sizeof(float));
         give(maps->std, &r.std, sizeof(float));
@@ -212,7 +212,7 @@ int falx_predict_file(struct falx_run *run, const char *in, const char *out, str
     int result = -1;
     float_mode_begin(&callers);
     if (need(run, "open run", &inner) == 0 && check_files(in, out, &inner) == 0 &&
-        volume_read(&v, in, NULL, &inner) == 0 && open_run_predict(&r, &run->open, &v, &inner) == 0)
+        volume_read(&v, in, NULL, &inner) == 0 && open_run_predict(&r, &run->open, NULL, &v, &inner) == 0)
         result = volume_write(&r.label, out, &inner);
     float_mode_end(&callers);
     volume_free(&v);

@@ -16,6 +16,7 @@
 #include "cli/compare_int.h"
 #include "cli/eval.h"
 #include "cli/predicting.h"
+#include "cli/train_data.h"
 #include "report/svg.h"
 
 struct cell_run {
@@ -27,6 +28,7 @@ struct cell_run {
     double *ambiguity; /* (n_cases); NULL: this method has none */
     double seconds_case;
     struct metric_options options;
+    const char *crop; /* what masks cover */
     char precision[8], processor[96];
     double parameters;
     struct js_out o; /* result.json in the making */
@@ -86,10 +88,24 @@ static int score(struct case_score *out, const struct cell_run *r, const struct 
     return result;
 }
 
-/* Scans that are prepared already are predicted as they are. */
-static int open_cell(struct open_run *p, const struct cell_run *r, int uncertainty, struct error *e)
+/* What masks of the held-out cases cover: by the recipe of their preparation, or else by the run's. */
+static int find_crop(struct cell_run *r, const struct recipe *recipe, struct error *e)
 {
-    if (predicting_open(p, &r->predict, uncertainty, e) < 0)
+    const struct dataset *held = &r->plan->held;
+    struct prepare_summary done = {.recipe = *recipe};
+    if (held->layout == LAYOUT_PREPARED && train_read_summary(&done, held, e) < 0)
+        return -1;
+    int cropped = predicting_is_cropped(&done.recipe, &held->cases[0]); /* all of them show their labels */
+    if (!r->crop)                                                       /* once a run */
+        predicting_note_crop(&r->predict, recipe, cropped);
+    r->crop = predicting_crop(&done.recipe, cropped);
+    return 0;
+}
+
+/* Scans that are prepared already are predicted as they are. */
+static int open_cell(struct open_run *p, struct cell_run *r, int uncertainty, struct error *e)
+{
+    if (predicting_open(p, &r->predict, uncertainty, e) < 0 || find_crop(r, &p->facts.recipe, e) < 0)
         return -1;
     if (r->plan->held.layout != LAYOUT_PREPARED)
         return 0;
@@ -293,6 +309,7 @@ static int tell_result(struct cell_run *r, struct error *e)
     js_out_int(o, "unlabeled", v->n_unlabeled);
     js_out_text(o, "precision_used", r->precision);
     js_out_text(o, "processor", r->processor);
+    js_out_text(o, "crop", r->crop);
     js_out_open(o, "settings", '{');
     for (int i = 0; i < facts.n; i++)
         js_out_text(o, facts.fact[i].key + strlen("run."), facts.fact[i].value);

@@ -77,13 +77,12 @@ static int load_window(struct window *w, const struct plan *p, const struct open
     struct volume image = {0}, label = {0};
     struct prepared ready = {0};
     struct volume_request request = config_request(p->c);
-    struct recipe recipe = recipe_without_label(&net->facts.recipe);
     request.report = NULL;
     int result = dataset_load_image(&image, &p->held, k, &request, e);
     if (result == 0)
         result = plan_truth(&label, p, k, &image, &request, e);
     if (result == 0)
-        result = prepare_case(&ready, &recipe, &image, &label, 0, net->dev->pool, e);
+        result = prepare_case(&ready, &net->facts.recipe, &image, &label, 0, net->dev->pool, e);
     if (result == 0) {
         place_window(w, &ready.label);
         fill_window(w, &ready, net->facts.channels);

@@ -91,7 +91,8 @@ struct config {
     int tta, largest,
         adapt; /* 1, 0, or -1: as the run was trained to; so are set.stride and set.window_mode */
     int64_t samples;
-    char *part; /* --part i/n */
+    char *part;        /* --part i/n */
+    char *crop_labels; /* --crop-labels PATH: labels of the scans, for the published crop */
 
     /* eval */
     int protocol;         /* enum metric_protocol: mm|paper */

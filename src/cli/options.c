@@ -373,6 +373,10 @@ const struct option_row options[] = {
      .help = "let batch norm go half by the scan's own statistics; with train, the run's default"},
     {.name = "part", .kind = OPTION_TEXT, .group = GROUP_PREDICT, .offset = AT(part),
      .verbs = PREDICT, .meta = "I/N", .help = "only every N-th scan, from the I-th (1..N)"},
+    {.name = "crop-labels", .kind = OPTION_PATH, .group = GROUP_PREDICT, .offset = AT(crop_labels),
+     .verbs = PREDICT, .meta = "PATH",
+     .help = "labels of the scans; a run under a paper-* recipe crops around them, as published, instead of "
+             "segmenting whole scans"},
 
     {.name = "cases", .kind = OPTION_INT, .group = GROUP_PHANTOM, .offset = AT(cases),
      .verbs = PHANTOM, .value = "20", .min = 1, .max = 10000, .meta = "N",

@@ -1,7 +1,10 @@
 /* predicting.c - see predicting.h. */
-#include "cli/predicting.h"
+#include <string.h>
+
 #include "base/io.h"
+#include "cli/predicting.h"
 #include "net/selftest.h"
+#include "prepare/label_box.h"
 
 int predicting_open(struct open_run *out, const struct config *c, int uncertainty, struct error *e)
 {
@@ -29,11 +32,28 @@ int predicting_open(struct open_run *out, const struct config *c, int uncertaint
     }
     if (c->nan != NAN_REFUSE)
         out->facts.recipe.nan = (enum nan_policy)c->nan;
-    if (recipe_needs_label(&out->facts.recipe))
-        report_line(console_report(c), REPORT_NOTE, folder, NULL,
-                    "trained on boxes around the true label (%s); scans are searched as a whole",
-                    out->facts.recipe.name);
     return 0;
+}
+
+int predicting_is_cropped(const struct recipe *r, const struct data_case *k)
+{
+    return recipe_needs_label(r) && k->label;
+}
+
+const char *predicting_crop(const struct recipe *r, int is_cropped)
+{
+    if (strcmp(r->name, "none") == 0)
+        return "as stored";
+    return is_cropped ? "published (ground-truth box)" : "whole scan";
+}
+
+void predicting_note_crop(const struct config *c, const struct recipe *r, int is_cropped)
+{
+    if (recipe_needs_label(r))
+        report_line(console_report(c), REPORT_NOTE, c->args[0], NULL,
+                    "trained on boxes around the true label (%s); %s", r->name,
+                    is_cropped ? "scans are cropped around their labels, as published"
+                               : "whole scans are predicted");
 }
 
 int predicting_case(struct scan_result *out, struct open_run *r, const struct config *c,
@@ -41,11 +61,18 @@ int predicting_case(struct scan_result *out, struct open_run *r, const struct co
 {
     struct volume image = {0};
     struct volume_request request = config_request(c);
-    if (dataset_load_image(&image, d, k, &request, e) < 0)
+    const struct recipe *recipe = &r->facts.recipe;
+    struct label_box around = {.case_key = hash_bytes(k->name, strlen(k->name), 0)};
+    int cropped = predicting_is_cropped(recipe, k);
+    int result = dataset_load_image(&image, d, k, &request, e);
+    if (result < 0)
         return -1;
-    int result = open_run_predict(out, r, &image, e);
+    if (cropped)
+        result = label_box_read(&around.box, recipe, d, k, &image, &request, r->dev->pool, e);
+    if (result == 0 && (result = open_run_predict(out, r, cropped ? &around : NULL, &image, e)) < 0)
+        fail_in(e, k->images[0]);
     volume_free(&image);
-    return result < 0 ? fail_in(e, k->images[0]) : 0;
+    return result;
 }
 
 int predicting_skips(const struct config *c, struct error *e)

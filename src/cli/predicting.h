@@ -11,6 +11,12 @@
 /* Opens the run c->args[0]. uncertainty: maps are wanted. */
 int predicting_open(struct open_run *out, const struct config *c, int uncertainty, struct error *e);
 
+/* Does the run crop the scan as published: by its recipe, around the label that the case shows? */
+int predicting_is_cropped(const struct recipe *r, const struct data_case *k);
+/* What masks cover, for records: "published (ground-truth box)", "whole scan" or "as stored". */
+const char *predicting_crop(const struct recipe *r, int is_cropped);
+/* A note on it, for runs under a recipe that crops around the true label. */
+void predicting_note_crop(const struct config *c, const struct recipe *r, int is_cropped);
 /* Loads, predicts. Errors name the file. */
 int predicting_case(struct scan_result *out, struct open_run *r, const struct config *c,
                     const struct dataset *d, const struct data_case *k, struct error *e);

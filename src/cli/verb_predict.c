@@ -1,8 +1,9 @@
 /* verb_predict.c - `falx predict RUN -i IN -o OUT`: masks of scans on their own grids.
  *
  * IN is a scan, a DICOM folder or a folder of scans. OUT is a file for one scan, else a folder that gets
- * NAME.nii.gz and, if wanted, NAME_foreground, NAME_std and NAME_entropy, and uncertainty.json with one
- * score a case, of a part uncertainty-I-of-N.json. Every output is looked at before the first scan is read,
+ * NAME.nii.gz and, if wanted, NAME_foreground, NAME_std and NAME_entropy, and uncertainty.json with the crop
+ * and one score a case, of a part uncertainty-I-of-N.json. With --crop-labels a paper-* run crops each scan
+ * around its label. Every output is looked at before the first scan is read,
  * and has a path of its own. The scores are written after each scan, so that --resume finds those of all
  * scans whose files are there.
  */
@@ -28,6 +29,42 @@ static int keep_part(struct dataset *d, const char *part, struct error *e)
     dataset_keep(d, keep);
     mem_free(keep);
     return 0;
+}
+
+/* The label of a scan by its name; of a lone scan the lone label, whatever its name. */
+static const struct data_case *find_label(const struct dataset *labels, const struct dataset *d,
+                                          const struct data_case *k)
+{
+    if (labels->n_cases == 1 && d->n_cases == 1)
+        return labels->cases;
+    for (int i = 0; i < labels->n_cases; i++)
+        if (strcmp(labels->cases[i].name, k->name) == 0)
+            return &labels->cases[i];
+    return NULL;
+}
+
+/* --crop-labels: shows each scan its label. */
+static int show_labels(struct dataset *d, const struct recipe *r, const struct config *c, struct error *e)
+{
+    struct dataset labels = {0};
+    struct dataset_options o = config_dataset(c);
+    if (!recipe_needs_label(r)) {
+        fail(e, ERR_CONFIG, "C01",
+             "the run's recipe %s crops around no label; expected a run under a paper-* recipe", r->name);
+        return fail_in(e, "--crop-labels");
+    }
+    int result = dataset_open_scans(&labels, c->crop_labels, 1, &o, e);
+    for (int i = 0; i < d->n_cases && result == 0; i++) {
+        struct data_case *k = &d->cases[i];
+        const struct data_case *found = find_label(&labels, d, k);
+        if (!found)
+            fail(e, ERR_DATA, "L01",
+                 "no label of scan \"%.80s\"; without --crop-labels whole scans are predicted", k->name);
+        if (!found || !(k->label = mem_string(e, found->images[0])))
+            result = fail_in(e, c->crop_labels);
+    }
+    dataset_free(&labels);
+    return result;
 }
 
 /* Is OUT a file for the one scan? */
@@ -110,7 +147,7 @@ static int check_distinct(const struct config *c, const struct dataset *d, struc
     return result;
 }
 
-/* Even --force does not write a mask over the scan it is made from. */
+/* Even --force does not write a mask over the scan it is made from, or its label. */
 static int check_output(const char *path, const struct data_case *k, const struct config *c, struct error *e)
 {
     for (int i = 0; i < k->n_images; i++)
@@ -118,6 +155,10 @@ static int check_output(const char *path, const struct data_case *k, const struc
             fail(e, ERR_CONFIG, "O01", "this is a scan to predict, and would be replaced");
             return fail_in(e, path);
         }
+    if (k->label && io_is_same(path, k->label)) {
+        fail(e, ERR_CONFIG, "O01", "this is a label of --crop-labels, and would be replaced");
+        return fail_in(e, path);
+    }
     return predicting_check_output(path, c, e);
 }
 
@@ -182,6 +223,7 @@ struct score {
 struct scores { /* in the order in which the cases were predicted */
     struct score *of;
     int n;
+    const char *crop;  /* what masks cover */
     struct js *before; /* what --resume found; owns its names */
 };
 
@@ -224,6 +266,7 @@ static int write_scores(const struct config *c, const struct scores *s, struct e
     struct js_out o = {0};
     char *path = scores_path(c, e);
     js_out_open(&o, NULL, '{');
+    js_out_text(&o, "crop", s->crop);
     js_out_open(&o, "cases", '[');
     for (int i = 0; i < s->n; i++) {
         js_out_open(&o, NULL, '{');
@@ -316,13 +359,15 @@ static int predict_all(int *made, struct scores *s, struct open_run *p, const st
     return result;
 }
 
-static void tell(const struct config *c, int made, int n_done, const struct scores *s)
+static void tell(const struct config *c, const struct recipe *r, int made, int n_done, const struct scores *s)
 {
     printf("%s: %d mask%s", c->output, made, made == 1 ? "" : "s");
     if (n_done > 0)
         printf(", %d %s there", n_done, n_done == 1 ? "was" : "were");
     if (c->uncertainty && made == 1 && s->n == 1)
         printf(", ambiguity %.4f", s->of[0].ambiguity);
+    if (recipe_needs_label(r))
+        printf(", crop: %s", s->crop);
     printf("\n");
 }
 
@@ -342,6 +387,9 @@ int verb_predict(struct config *c)
         result = check_distinct(c, &d, &e);
     if (result == 0 && c->part)
         result = keep_part(&d, c->part, &e);
+    if (result == 0 && c->crop_labels)
+        result = show_labels(&d, &p.facts.recipe, c, &e);
+    s.crop = predicting_crop(&p.facts.recipe, c->crop_labels != NULL);
     if (result == 0)
         result = read_scores(&s, c, &d, &e);
     if (result == 0 && c->resume)
@@ -353,11 +401,13 @@ int verb_predict(struct config *c)
     if (result == 0 && d.n_cases > 0)
         result = check_outputs(c, &d, &e);
     if (result == 0)
+        predicting_note_crop(c, &p.facts.recipe, c->crop_labels != NULL);
+    if (result == 0)
         result = predict_all(&made, &s, &p, c, &d, n_done, &e);
     if (result < 0)
         io_remove_empty(c->output, missing); /* a folder that was made for nothing */
     if (result == 0 && !c->quiet)
-        tell(c, made, n_done, &s);
+        tell(c, &p.facts.recipe, made, n_done, &s);
     scores_free(&s);
     dataset_free(&d);
     open_run_close(&p);

@@ -247,6 +247,8 @@ int verb_pseudo(struct config *c)
     struct dataset_options o = config_dataset(c);
     int result = predicting_open(&p, c, 1, &e);
     if (result == 0)
+        predicting_note_crop(c, &p.facts.recipe, 0);
+    if (result == 0)
         result = dataset_open(&d, c->args[1], &o, &e);
     if (result == 0 && dataset_count(&d, SPLIT_TRAIN, 0) == 0) {
         result = fail(&e, ERR_DATA, "L10", "no unlabelled training case; --labeled N hides labels");

@@ -39,6 +39,7 @@ struct compare_run {
     char *name;
     char *error; /* why there are no scores; NULL: there are */
     char *precision, *processor;
+    char *crop; /* what its masks cover: "whole scan", "published (ground-truth box)"; NULL: not recorded */
     struct report_scores scores;
     double (*value)[REPORT_METRICS]; /* (scores.n_cases), mean over classes; NaN: undefined */
     double *ambiguity;               /* (scores.n_cases), or NULL: not asked for */
@@ -123,6 +124,8 @@ int compare_cost_grid(struct grid *out, const struct comparison *c, struct error
 /* What a table's reader must know of distances with NO_DISTANCE behind them; "" if there are none. */
 #define NO_DISTANCE "†"
 const char *compare_empty_note(const struct comparison *c);
+/* What the runs' masks cover, a line for each answer. */
+void compare_crops(struct html *h, const struct comparison *c, const char *before, const char *after);
 /* "aua, 13 labels, seed 1: why", a line each, for runs without scores; and how many are not finished. */
 void compare_failures(struct html *h, const struct comparison *c, const char *before, const char *after);
 int compare_missing(const struct comparison *c);

@@ -24,6 +24,7 @@ static int put_tables(struct html *h, const struct comparison *c, struct error *
                     "</p>\n");
     if (*compare_empty_note(c))
         html_add(h, "<p>%s</p>\n", compare_empty_note(c));
+    compare_crops(h, c, "<p>", "</p>\n");
     if (compare_missing(c))
         html_add(h, "<p>Runs not finished yet: %d.</p>\n", compare_missing(c));
     compare_failures(h, c, "<p>Failed: ", "</p>\n");

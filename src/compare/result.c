@@ -99,7 +99,8 @@ static int read_all(struct compare_run *r, const struct js *json, struct error *
 {
     if (text_of(&r->name, js_get(json, "name"), e) < 0 || text_of(&r->error, js_get(json, "error"), e) < 0 ||
         text_of(&r->precision, js_get(json, "precision_used"), e) < 0 ||
-        text_of(&r->processor, js_get(json, "processor"), e) < 0)
+        text_of(&r->processor, js_get(json, "processor"), e) < 0 ||
+        text_of(&r->crop, js_get(json, "crop"), e) < 0)
         return -1;
     if (!r->name)
         return fail(e, ERR_DATA, "C01", "no result of falx compare");
@@ -135,6 +136,7 @@ void compare_run_free(struct compare_run *r)
     mem_free(r->error);
     mem_free(r->precision);
     mem_free(r->processor);
+    mem_free(r->crop);
     report_scores_free(&r->scores);
     mem_free(r->value);
     mem_free(r->ambiguity);

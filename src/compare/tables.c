@@ -299,6 +299,64 @@ static void csv_cases(struct html *h, const struct comparison *c)
 
 /* ---- what is missing ------------------------------------------------------------------------------- */
 
+/* Line k of all tables; NULL: beyond the last. */
+static const struct compare_line *line_at(const struct comparison *c, int k)
+{
+    for (int t = 0; t < c->n_tables; t++) {
+        if (k < c->tables[t].n_lines)
+            return &c->tables[t].lines[k];
+        k -= c->tables[t].n_lines;
+    }
+    return NULL;
+}
+
+/* NULL: no run of the line has recorded it. */
+static const char *line_crop(const struct compare_line *l)
+{
+    for (int s = 0; s < l->n_seeds; s++)
+        if (l->runs[s] && l->runs[s]->crop)
+            return l->runs[s]->crop;
+    return NULL;
+}
+
+/* Has a line before line k the same title and crop? */
+static int is_repeated(const struct comparison *c, int k)
+{
+    const struct compare_line *l = line_at(c, k);
+    for (int i = 0; i < k; i++) {
+        const struct compare_line *other = line_at(c, i);
+        const char *crop = line_crop(other);
+        if (crop && strcmp(other->title, l->title) == 0 && strcmp(crop, line_crop(l)) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+void compare_crops(struct html *h, const struct comparison *c, const char *before, const char *after)
+{
+    const struct compare_line *l;
+    const char *first = NULL;
+    int mixed = 0;
+    for (int k = 0; (l = line_at(c, k)); k++) {
+        const char *crop = line_crop(l);
+        mixed |= first && crop && strcmp(first, crop) != 0;
+        first = first ? first : crop;
+    }
+    for (int k = 0; first && (l = line_at(c, k)) && (mixed || k == 0); k++) {
+        const char *crop = mixed ? line_crop(l) : first;
+        if (!crop || (mixed && is_repeated(c, k)))
+            continue;
+        html_add(h, "%sCrop of the test scans", before);
+        if (mixed) {
+            html_add(h, " of ");
+            html_text(h, l->title);
+        }
+        html_add(h, ": ");
+        html_text(h, crop);
+        html_add(h, ".%s", after);
+    }
+}
+
 void compare_failures(struct html *h, const struct comparison *c, const char *before, const char *after)
 {
     for (int t = 0; t < c->n_tables; t++)
@@ -347,6 +405,7 @@ static void put_notes(struct html *h, const struct comparison *c)
         html_add(h, "\nNot all runs were computed with the same precision on the same kind of processor.\n");
     if (*compare_empty_note(c))
         html_add(h, "\n%s\n", compare_empty_note(c));
+    compare_crops(h, c, "\n", "\n");
     if (missing)
         html_add(h, "\n%d run%s not finished yet.\n", missing, missing == 1 ? " is" : "s are");
     html_add(h, "\n");

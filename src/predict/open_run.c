@@ -52,11 +52,12 @@ void open_run_close(struct open_run *r)
     memset(r, 0, sizeof *r);
 }
 
-int open_run_predict(struct scan_result *out, struct open_run *r, struct volume *image, struct error *e)
+int open_run_predict(struct scan_result *out, struct open_run *r, const struct label_box *around,
+                     struct volume *image, struct error *e)
 {
     int64_t channels = volume_channels(image);
     if (channels != r->facts.channels)
         return fail(e, ERR_DATA, "L14", "%lld channel%s, the run was trained on %d", (long long)channels,
                     channels == 1 ? "" : "s", r->facts.channels);
-    return predict_scan(out, r->predictor, &r->facts.recipe, image, r->dev->pool, e);
+    return predict_scan(out, r->predictor, &r->facts.recipe, around, image, r->dev->pool, e);
 }

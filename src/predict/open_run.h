@@ -27,6 +27,7 @@ int open_run(struct open_run *out, const char *folder, const struct run_request 
 void open_run_close(struct open_run *r); /* zeroed ones are fine */
 
 /* Takes the voxels of *image, as predict_scan() does. */
-int open_run_predict(struct scan_result *out, struct open_run *r, struct volume *image, struct error *e);
+int open_run_predict(struct scan_result *out, struct open_run *r, const struct label_box *around,
+                     struct volume *image, struct error *e);
 
 #endif

@@ -65,17 +65,17 @@ static int narrow(struct volume *v, struct error *e)
 }
 
 int predict_scan(struct scan_result *out, struct predictor *p, const struct recipe *recipe,
-                 struct volume *image, struct pool *pool, struct error *e)
+                 const struct label_box *around, struct volume *image, struct pool *pool, struct error *e)
 {
     struct prepared ready = {0};
     struct prediction got = {0};
     float *rows = NULL;
     int dims[3], result = -1;
     memset(out, 0, sizeof *out);
-    struct recipe r = recipe_without_label(recipe);
-    int begun = prepare_begin(&ready, &r, image, NULL, NULL, e);
+    struct recipe r = around ? *recipe : recipe_without_label(recipe);
+    int begun = prepare_begin(&ready, &r, image, NULL, around ? &around->box : NULL, e);
     volume_free(image);
-    if (begun < 0 || prepare_end(&ready, &r, 0, pool, e) < 0 ||
+    if (begun < 0 || prepare_end(&ready, &r, around ? around->case_key : 0, pool, e) < 0 ||
         take_rows(&rows, dims, &ready.image, r.nan, e) < 0 || predict_array(&got, p, rows, dims, e) < 0)
         goto out;
     mem_free(rows);

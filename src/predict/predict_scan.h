@@ -12,8 +12,10 @@ struct scan_result {
 };
 void scan_result_free(struct scan_result *r); /* zeroed ones are fine */
 
-/* Takes the voxels of *image: freed as soon as they are prepared, so that a large scan is not held twice. */
+/* Takes the voxels of *image: freed as soon as they are prepared, so that a large scan is not held twice.
+ * A recipe that crops around the true label does so at `around`, with background outside of the crop; NULL:
+ * the whole scan is predicted. Other recipes ignore it. */
 int predict_scan(struct scan_result *out, struct predictor *p, const struct recipe *recipe,
-                 struct volume *image, struct pool *pool, struct error *e);
+                 const struct label_box *around, struct volume *image, struct pool *pool, struct error *e);
 
 #endif
