@@ -120,7 +120,7 @@ expect 2 'no labelled training case "phantom_0003"' "$falx" train set -o x6 $tin
 printf '# one\r\n\n phantom_0002.nii.gz \r\n' >list # as --labeled takes it
 expect 0 'done x6' "$falx" train set -o x6 $tiny --val list
 grep -A1 '"validation_cases"' x6/run.json | grep -q phantom_0002 || wrong 'the validation case of a list with comments'
-expect 2 '--budget' "$falx" train set -o x7 $tiny --budget 5x
+expect 2 '--max-time' "$falx" train set -o x7 $tiny --budget 5x
 expect 2 '[C03]' "$falx" train set -o x8 --patch 20 --quiet
 for m in mt ua-mt entropy dtc dan sassnet simcvd mc-net mc-net-plus urpc cct aua; do
     expect 2 "$m needs 1 or more unlabelled" "$falx" train set -o x8 $tiny --method $m --labeled-batch 4
@@ -137,29 +137,39 @@ grep -q -- '--mc-samples 6 with 151 classes: .*\[C03\]' err || wrong "samples of
 mkdir locked && chmod 555 locked
 [ -w locked ] || expect 4 'locked' "$falx" train set -o locked/run $tiny
 
-# ---- validation, budget, presets -----------------------------------------------------------------------
+# ---- validation, time limit, presets -----------------------------------------------------------------------
 expect 0 'dice=0' "$falx" train set -o val $tiny --val 1 --val-every 2
 [ -s val/best.safetensors ] || wrong 'no best.safetensors'
 [ "$(grep -c validation val/log.txt)" = 4 ] || wrong 'not four validations in the log'
 printf 'phantom_0002\r\n' >list
 expect 0 'dice=0' "$falx" train set -o val2 $tiny --val list --val-every 2
 same val/model.safetensors val2/model.safetensors
-expect 0 'steps in the budget' "$falx" train set -o budget --filters 2 --patch 16 --budget 2s
-[ ! -e budget/measuring ] || wrong 'the measuring run was left behind'
-"$falx" train set -o timed --filters 2 --patch 16 --budget 9h --quiet >out 2>err & pid=$!
-while [ ! -e timed/measuring ] && kill -0 $pid 2>/dev/null; do sleep 0.01; done
-kill -TERM $pid
-wait $pid
-[ $? = 10 ] && grep -q 'timed for --budget; the same command begins anew \[P11\]' err || wrong "stopped in measuring: $(cat err)"
-[ ! -e timed/measuring ] && [ ! -e timed/run.json ] || wrong 'a stopped measuring run was left behind'
-steps=$(sed -n 's/^  "steps": \([0-9]*\),/\1/p' budget/run.json)
-expect 0 'finished' "$falx" train set -o budget --filters 2 --patch 16 --budget 2s --resume
-[ "${steps:-0}" -ge 1 ] || wrong "budget of $steps steps"
+expect 0 'steps in the time limit' "$falx" train set -o limited --filters 2 --patch 16 --max-time 4s --val 1
+[ -s limited/time-plan.json ] && [ -s limited/model.safetensors ] || wrong 'a run with --max-time lacks a file'
+grep -q '"steps": 6000,' limited/run.json || wrong 'nominal steps are not recorded'
+expect 0 'done again' "$falx" train set -o again --filters 2 --patch 16 --time-plan limited --val 1
+same again/model.safetensors limited/model.safetensors
+same again/best.safetensors limited/best.safetensors
+python3 -c "import json
+was, now = (json.load(open(run + '/time-plan.json')) for run in ('limited', 'again'))
+assert now['decisions'] == was['decisions'] and now['max_time'] == 0 < was['max_time']" || wrong 'decisions were not repeated'
+expect 0 'finished' "$falx" train set -o limited --filters 2 --patch 16 --budget 4s --val 1 --resume
+expect 2 '--time-plan: not together with --max-time' "$falx" train set -o x11 $tiny --max-time 5s --time-plan limited
+expect 9 '[K05]' "$falx" train set -o x11 $tiny --time-plan limited/time-plan.json --quiet
+expect 4 'x12' "$falx" train set -o x11 $tiny --time-plan x12 --quiet
+"$falx" train set -o killed --filters 2 --patch 16 --max-time 6s --checkpoint-every 5 --quiet >out 2>err & pid=$!
+for _ in $(seq 400); do [ -e killed/checkpoint-b.safetensors ] && break; sleep 0.01; done
+kill -KILL $pid
+wait $pid 2>/dev/null
+expect 9 'begun with --max-time' "$falx" train set -o killed --filters 2 --patch 16 --steps 6000 --time-plan limited --resume --checkpoint-every 5 --quiet
+expect 0 'begun with' "$falx" train set -o killed --filters 2 --patch 16 --resume --checkpoint-every 5
+expect 0 'done again2' "$falx" train set -o again2 --filters 2 --patch 16 --time-plan killed
+same again2/model.safetensors killed/model.safetensors
 "$falx" train set -o days --filters 8 --patch 32 --steps 10000000 >out 2>err & pid=$!
 for _ in $(seq 400); do grep -q 'hours at this pace' err && break; sleep 0.02; done
 kill -TERM $pid
 wait $pid
-[ $? = 10 ] && grep -q 'hours at this pace.*--budget' err || wrong "days are not announced: $(cat err)"
+[ $? = 10 ] && grep -q 'hours at this pace.*--max-time' err || wrong "days are not announced: $(cat err)"
 while read -r p lambda augment mode stride; do # as the paper has it: "Preprocessing", "Implementation details"
     expect 0 'method = aua' "$falx" train set -o x --preset $p --print-config
     grep -qx "lambda-c = $lambda" out || wrong "lambda-c of preset $p"

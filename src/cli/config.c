@@ -411,6 +411,12 @@ static int finish(struct config *c, struct error *e)
              (long long)c->set.batch);
         return fail_in(e, "--labeled-batch");
     }
+    if (c->set.steps == 0 && !c->max_time)
+        c->set.steps = CONFIG_STEPS;
+    if (c->max_time && c->time_plan) {
+        fail(e, ERR_CONFIG, "C01", "not together with --max-time: a plan is replayed whatever time it takes");
+        return fail_in(e, "--time-plan");
+    }
     const struct method *method = method_find(c->set.method);
     if (c->set.consistency < 0)
         c->set.consistency = method ? method->consistency : 0;

@@ -81,7 +81,8 @@ struct config {
     char *recipe;             /* how raw scans are prepared; train_recipe() knows better for some layouts */
     char *cache;              /* folder of prepared scans; NULL: inside the run folder */
     char *val;                /* --val N|LIST: labelled cases kept for validation; NULL: none */
-    char *budget;             /* --budget 40m: time instead of --steps */
+    char *max_time;           /* --max-time 40m; NULL: none */
+    char *time_plan;          /* --time-plan FILE|RUN: decisions of an earlier run; NULL: none */
     int64_t checkpoint_every; /* steps; 0 = every 5 minutes */
 
     /* predict and pseudo */
@@ -119,6 +120,7 @@ struct config {
     void *owned; /* strings belong to the config */
 };
 
+enum { CONFIG_STEPS = 6000 };        /* --steps auto; 0 in set.steps only together with max_time */
 enum { CONFIG_BYTES_MAX = 1 << 20 }; /* of a config file: many times what all options take */
 
 /* Parses "falx VERB ..." (argv[1] is the first word after the verb name). Fills defaults, file and
@@ -193,6 +195,7 @@ struct report *console_report(const struct config *c);
 struct progress;
 struct progress *progress_begin(const struct config *c, const char *label, int64_t total);
 void progress_at(struct progress *p, int64_t done);
+void progress_total(struct progress *p, int64_t total);     /* it has changed */
 void progress_skip(struct progress *p, int64_t count);      /* so many were done before any was told */
 void progress_label(struct progress *p, const char *label); /* what is being done now */
 void progress_end(struct progress *p);

@@ -179,6 +179,15 @@ void progress_at(struct progress *p, int64_t done)
     pthread_mutex_unlock(&lock);
 }
 
+void progress_total(struct progress *p, int64_t total)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&lock);
+    p->total = total;
+    pthread_mutex_unlock(&lock);
+}
+
 void progress_skip(struct progress *p, int64_t count)
 {
     if (!p)

@@ -1,6 +1,6 @@
 /* verb_train.c - `falx train DATASET -o RUN`: everything around the loop (train.h).
  *
- *     open device -> lock RUN -> load data -> [measure, for --budget] -> run.json -> train -> one line
+ *     open device -> lock RUN -> load data -> [trial, for --max-time] -> run.json -> train -> one line
  *
  * While training, numbers go to metrics.sqlite and log.txt; a signal is only noted and ends the run at the
  * next step with a checkpoint and exit code 10.
@@ -13,8 +13,8 @@
 
 #include "base/io.h"
 #include "base/json.h"
-#include "cli/train_budget.h"
 #include "cli/train_data.h"
+#include "cli/train_time.h"
 #include "net/selftest.h"
 #include "runs/runs.h"
 #include "train/train.h"
@@ -30,6 +30,8 @@ struct telling {
     double earlier;     /* seconds of those that a resumed run had before */
     int stepped;        /* steps of this process */
     double first;       /* when the first of them was done */
+    int timed;          /* 1: the number of steps follows a plan */
+    int64_t planned;    /* steps of the phase by that plan */
     struct error error; /* of the store of numbers */
     struct error lost;  /* the first record that was given up: the exit code of a run that came to its end */
 };
@@ -95,8 +97,20 @@ static void tell_pace(struct telling *t, const struct train_step *s)
     if (t->stepped == 1 + TIMED && hours > LONG_HOURS)
         report_line(console_report(t->config), REPORT_NOTE, NULL, NULL,
                     "about %.0f hours at this pace: a GPU, a smaller --patch or --filters make steps faster, "
-                    "--budget 8h takes as many as fit",
+                    "--max-time 8h takes as many as fit",
                     hours);
+}
+
+/* The steps of the phase, when they were decided anew. */
+static void tell_plan(struct telling *t, const struct train_step *s)
+{
+    progress_total(t->line, s->total);
+    if (!t->timed || s->steps == t->planned)
+        return;
+    t->planned = s->steps;
+    if (t->runs &&
+        runs_add_step(t->runs, s->phase_number, s->step, "planned_steps", (double)s->steps, &t->error) < 0)
+        store_failed(t);
 }
 
 static void tell_step(void *arg, const struct train_step *s)
@@ -105,6 +119,7 @@ static void tell_step(void *arg, const struct train_step *s)
     char text[600];
     int n = 0;
     tell_pace(t, s);
+    tell_plan(t, s);
     for (int i = 0; i < s->n_notes && t->runs; i++)
         if (runs_add_step(t->runs, s->phase_number, s->step, s->notes[i].name, s->notes[i].value, &t->error) <
             0)
@@ -199,7 +214,7 @@ static int write_run_json(const struct config *c, const struct train_data *d, co
     return result;
 }
 
-/* What the first start found out and a resume must keep: steps of a budget, a drawn seed. What the prepared
+/* What the first start found out and a resume must keep: nominal steps, a drawn seed. What the prepared
  * scans depend on is compared here, before they are looked at; the rest by the checkpoint [K05]. */
 static int take_recorded(struct config *c, struct error *e)
 {
@@ -221,8 +236,8 @@ static int take_recorded(struct config *c, struct error *e)
             fail(e, ERR_BUSY, "K05", "this run was begun with recipe = %.40s, not %s", recipe, c->recipe);
     if (result < 0)
         fail_in(e, path);
-    if (result == 0 && c->budget)
-        c->set.steps = steps;
+    if (result == 0 && c->set.steps == 0 && steps != CONFIG_STEPS)
+        c->set.steps = steps; /* of a --budget before falx had time-plan.json */
     c->set.seed = seed;
 out:
     js_free(json);
@@ -341,11 +356,11 @@ static void tell_end(const struct config *c, const struct train_result *r)
     (void)dprintf(STDOUT_FILENO, "done %s steps=%lld dice=%s\n", c->output, (long long)r->steps, dice);
 }
 
-/* lock: of the run folder; budget: seconds, or 0; planned: bytes. */
-static int train(struct config *c, struct train_data *d, struct device *dev, int lock, double budget,
-                 size_t planned, struct error *e)
+/* lock: of the run folder; planned: bytes. */
+static int train(struct config *c, struct train_data *d, struct device *dev, int lock,
+                 const struct train_time *time, size_t planned, struct error *e)
 {
-    struct telling t = {.config = c, .log = -1};
+    struct telling t = {.config = c, .log = -1, .timed = time->plan != NULL};
     struct train_result result;
     struct train_options o = {.run = c->output,
                               .lock = lock,
@@ -360,6 +375,7 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
                               .data_hash = d->hash,
                               .version = FALX_VERSION,
                               .sampler_threads = train_sampler_threads(dev),
+                              .time = *time,
                               .report = console_report(c),
                               .listen = {.arg = &t,
                                          .resumed = tell_resumed,
@@ -367,7 +383,7 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
                                          .validated = tell_validation,
                                          .saving = tell_saving,
                                          .stop = stop_asked}};
-    if (budget > 0 && !c->resume && budget_measure(c, &o, budget, e) < 0)
+    if (train_time_trial(&o, e) < 0)
         return -1;
     if (!c->resume && write_run_json(c, d, dev, e) < 0)
         return -1;
@@ -403,15 +419,19 @@ int verb_train(struct config *c)
     struct device *dev = NULL;
     struct device_options o = {
         .name = c->device, .precision = (enum precision)c->precision, .threads = (int)c->threads};
-    double budget = 0.0;
+    struct time_plan *plan = NULL;
+    struct train_time time = {.plan = NULL};
+    double begun = clock_seconds(), limit;
     size_t missing = io_missing(c->output), planned = 0;
     int lock = -1, result = -1;
-    if ((!c->budget || budget_parse(&budget, c->budget, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
+    if ((!c->max_time || max_time_parse(&limit, c->max_time, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
         (!c->selftest || selftest_run(NULL, dev, &e) == 0) && claim_folder(&lock, c, &e) == 0 &&
-        train_data_load(&data, c, dev->pool, &e) == 0 && check_memory(&planned, c, &data, dev, &e) == 0) {
+        train_time_open(&plan, &time, c, begun, &e) == 0 && train_data_load(&data, c, dev->pool, &e) == 0 &&
+        check_memory(&planned, c, &data, dev, &e) == 0) {
         stop_polling(1);
-        result = train(c, &data, dev, lock, budget, planned, &e);
+        result = train(c, &data, dev, lock, &time, planned, &e);
     }
+    mem_free(plan);
     train_data_free(&data);
     leave_folder(lock, c->output, result < 0 ? missing : 0);
     device_close(dev);

@@ -70,7 +70,7 @@ void stage1_after(struct trainer *t)
     struct model *student = trainer_find(t, "student"), *labeller = trainer_find(t, "labeller");
     semi_after(t);
     /* once, in the middle; if that step was not applied, after the next one that is */
-    if (labeller && labeller->params->batches == 0 && t->step + 1 >= (t->steps + 1) / 2)
+    if (labeller && labeller->params->batches == 0 && t->next >= (double)((t->nominal + 1) / 2))
         trainer_copy(t, labeller, student);
 }
 

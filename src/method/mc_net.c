@@ -39,7 +39,7 @@ static void gradients(struct trainer *t)
 {
     struct branches *b = t->method_state;
     struct mutual all = {.askers = b->of.n, .sharpness = SHARPNESS, .share = 1.0};
-    double value, w = semi_weight_at(t, t->step + 1); /* the authors count steps from 1 */
+    double value, w = semi_weight_at(t, t->next); /* the authors count steps from 1 */
     branches_student(t, b);
     ask_mutual(b->scratch, &b->of, &all, w, &value);
     branches_learn(t, b, &value, w);

@@ -105,8 +105,8 @@ void semi_done(struct semi *s);
 int semi_check(const struct settings *s, struct error *e);
 int semi_check_pairs(const struct settings *s, struct error *e);
 
-double semi_weight(const struct trainer *t); /* w(t) = --consistency * ramp, t = steps done in this phase */
-double semi_weight_at(const struct trainer *t, int64_t step);
+double semi_weight(const struct trainer *t); /* w(t) = --consistency * ramp at t->position */
+double semi_weight_at(const struct trainer *t, double position);
 /* The student's pass over `image`, labelled items first, and the question for its label loss. */
 void semi_student(struct trainer *t, struct semi *s, const struct tensor *image);
 /* A pass of the teacher: batch statistics and dropout as in training, no gradient. number: of the pass, its

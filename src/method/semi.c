@@ -49,16 +49,16 @@ void semi_done(struct semi *s)
     memset(s, 0, sizeof *s);
 }
 
-double semi_weight_at(const struct trainer *t, int64_t step)
+double semi_weight_at(const struct trainer *t, double position)
 {
     const struct settings *s = t->set;
-    int64_t length = s->rampup_length > 0 ? s->rampup_length : t->steps;
-    return ramp_weight(s->consistency, step, length, s->ramp == RAMP_CONTINUOUS);
+    int64_t length = s->rampup_length > 0 ? s->rampup_length : t->nominal;
+    return ramp_weight(s->consistency, position, (double)length, s->ramp == RAMP_CONTINUOUS);
 }
 
 double semi_weight(const struct trainer *t)
 {
-    return semi_weight_at(t, t->step);
+    return semi_weight_at(t, t->position);
 }
 
 void semi_student(struct trainer *t, struct semi *s, const struct tensor *image)

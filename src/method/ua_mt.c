@@ -68,7 +68,7 @@ static void find_certain(struct trainer *t, const struct tensor *open)
 {
     struct ua_mt *m = t->method_state;
     struct net *net = trainer_find(t, "teacher")->net;
-    double ramp = ramp_sigmoid((double)t->step, (double)t->steps);
+    double ramp = ramp_sigmoid(t->position, (double)t->nominal);
     for (int i = 0; i < SAMPLES; i += 2) {
         for (int half = 0; half < 2; half++) {
             struct tensor to = tensor_items(&m->noisy, half * open->n, open->n);

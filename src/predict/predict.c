@@ -22,6 +22,8 @@
 #include "predict/component.h"
 #include "predict/predict_int.h"
 
+enum { MAX_RUN = 64 }; /* windows that the network is run for at a time */
+
 void prediction_free(struct prediction *p)
 {
     mem_free(p->label);
@@ -56,16 +58,35 @@ int walk_start(const struct walk *w, int axis, int k)
     return start < last ? start : last;
 }
 
+static int mirror_images(int mirrors)
+{
+    return 1 << ((mirrors & 1) + (mirrors >> 1 & 1) + (mirrors >> 2 & 1));
+}
+
+/* Windows along an axis of this length. */
+static int windows_along(const struct predictor *p, int axis, int length)
+{
+    int rest = length - p->o.patch[axis], stride = p->o.stride[axis];
+    return rest > 0 ? (rest + stride - 1) / stride + 1 : 1;
+}
+
+int64_t predictor_runs(const struct predictor *p, const int dims[3])
+{
+    int64_t layer = (int64_t)windows_along(p, 1, dims[1]) * windows_along(p, 2, dims[2]);
+    int batch = p->o.batch < MAX_RUN ? p->o.batch : MAX_RUN;
+    return windows_along(p, 0, dims[0]) * ((layer * mirror_images(p->o.mirrors) + batch - 1) / batch);
+}
+
 /* Windows along the axes and the sums of their weights. */
 static int lay_grid(struct walk *w, const int dims[3], struct error *e)
 {
     struct predictor *p = w->p;
     for (int a = 0; a < 3; a++) {
-        int patch = p->o.patch[a], stride = p->o.stride[a];
+        int patch = p->o.patch[a];
         w->dims[a] = dims[a];
         w->padded[a] = dims[a] > patch ? dims[a] : patch;
         w->left[a] = (w->padded[a] - dims[a]) / 2;
-        w->n[a] = (w->padded[a] - patch + stride - 1) / stride + 1;
+        w->n[a] = windows_along(p, a, dims[a]);
         size_t bytes = (size_t)w->padded[a] * sizeof(float);
         w->total[a] = mem_alloc(e, bytes, 1);
         w->total_dev[a] = p->dev->ops->alloc(p->dev, bytes);
@@ -190,11 +211,6 @@ static void run_windows(struct walk *w, const struct slot *slots, int n)
     }
 }
 
-static int mirror_images(int mirrors)
-{
-    return 1 << ((mirrors & 1) + (mirrors >> 1 & 1) + (mirrors >> 2 & 1));
-}
-
 /* The i-th of them: the bits of i, dealt to the mirrored axes. */
 static void mirror_image(int flip[3], int mirrors, int i)
 {
@@ -209,8 +225,8 @@ static void mirror_image(int flip[3], int mirrors, int i)
 static int run_layer(struct walk *w, int z, struct error *e)
 {
     struct predictor *p = w->p;
-    struct slot slots[64];
-    int n = 0, images = mirror_images(p->o.mirrors), batch = p->o.batch < 64 ? p->o.batch : 64;
+    struct slot slots[MAX_RUN];
+    int n = 0, images = mirror_images(p->o.mirrors), batch = p->o.batch < MAX_RUN ? p->o.batch : MAX_RUN;
     int total = w->n[1] * w->n[2] * images;
     walk_load(w, z);
     for (int k = 0; k < total; k++) {

@@ -57,6 +57,8 @@ struct predict_model {
 int predictor_new(struct predictor **out, struct device *dev, const struct predict_model *mask,
                   const struct predict_model *uncertainty, const struct predict_options *o, struct error *e);
 void predictor_free(struct predictor *p);
+/* How often the network is run for a scan of this size. */
+int64_t predictor_runs(const struct predictor *p, const int dims[3]);
 /* image (d, h, w, c) as in the case store. */
 int predict_array(struct prediction *out, struct predictor *p, const float *image, const int dims[3],
                   struct error *e);

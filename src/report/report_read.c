@@ -127,6 +127,7 @@ static const struct {
     {"preset", "preset"},
     {"seed", "seed"},
     {"steps", "steps of a phase"},
+    {"max-time", "time limit"},
     {"budget", "time allowed"},
     {NULL, "seconds taken"}, /* from metrics.sqlite */
     {"labeled_cases", "labelled cases"},

@@ -136,13 +136,13 @@ void ema_update(struct params *teacher, const struct params *student, int64_t t,
 
 /* ---- schedules and ramps --------------------------------------------------------------------- */
 
-double optim_rate(const struct optim_options *o, int64_t t, int64_t total)
+double optim_rate(const struct optim_options *o, double t, double total)
 {
     t = t < 0 ? 0 : t > total ? total : t;
     switch (o->schedule) {
     case SCHEDULE_STEP:
         return 12 * t >= 10 * total ? o->lr * 0.01 : 12 * t >= 5 * total ? o->lr * 0.1 : o->lr;
-    case SCHEDULE_POLY: return o->lr * pow(1.0 - (double)t / (double)total, 0.9);
+    case SCHEDULE_POLY: return o->lr * pow(1.0 - t / total, 0.9);
     case SCHEDULE_CONSTANT: break;
     }
     return o->lr;
@@ -156,10 +156,10 @@ double ramp_sigmoid(double c, double R)
     return exp(-5.0 * x * x);
 }
 
-double ramp_weight(double top, int64_t t, int64_t total, int continuous)
+double ramp_weight(double top, double t, double total, int continuous)
 {
     if (continuous)
-        return top * ramp_sigmoid((double)t, (double)total);
-    double R = (double)total / RAMP_STAIR;
-    return top * ramp_sigmoid((double)(t / RAMP_STAIR), R < 1 ? 1 : R);
+        return top * ramp_sigmoid(t, total);
+    double R = total / RAMP_STAIR;
+    return top * ramp_sigmoid(floor(t / RAMP_STAIR), R < 1 ? 1 : R);
 }

@@ -30,7 +30,8 @@ struct optim {
 
 int optim_new(struct optim **out, struct params *p, const struct optim_options *o, struct error *e);
 void optim_free(struct optim *m);
-double optim_rate(const struct optim_options *o, int64_t t, int64_t total); /* 0-based step t */
+/* t: position in the schedule, 0 .. total; without a time limit the 0-based step. */
+double optim_rate(const struct optim_options *o, double t, double total);
 /* Euclidean norm of the touched gradients, summed in fixed order; not finite if any of them is not
  * or is beyond 1.8e19 (its square is no float any more). */
 double optim_grad_norm(struct params *p);
@@ -45,7 +46,7 @@ void optim_step(struct optim *m, double rate, double factor);
 double ramp_sigmoid(double c, double R);
 enum { RAMP_STAIR = 150 }; /* steps, as published */
 /* w(t) = top * r(floor(t/150), max(1, T/150)); continuous: r(t, T). T: steps until the full weight. */
-double ramp_weight(double top, int64_t t, int64_t total, int continuous);
+double ramp_weight(double top, double t, double total, int continuous);
 
 /* teacher = a*teacher + (1-a)*student over parameters, not buffers; a = min(1 - 1/(t+1), decay). */
 void ema_update(struct params *teacher, const struct params *student, int64_t t, double decay);

@@ -22,6 +22,12 @@ double trainer_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static double monotonic(void *unused)
+{
+    (void)unused;
+    return trainer_seconds();
+}
+
 const struct phase *trainer_phase(const struct trainer *t)
 {
     return &t->own->method->phases[t->phase];
@@ -44,9 +50,17 @@ int method_phases(const struct method *m, const struct settings *s)
     return n;
 }
 
-int64_t trainer_phase_steps(const struct trainer *t, int phase)
+static int64_t nominal_steps(const struct trainer *t, int phase)
 {
     return phase_steps(&t->own->method->phases[phase], t->set);
+}
+
+/* Of a later phase whose time is limited: as many as the present pace makes likely. */
+int64_t trainer_phase_steps(const struct trainer *t, int phase)
+{
+    const struct time_plan *plan = t->own->o->time.plan;
+    double scale = plan && plan->limit > 0 && phase > t->phase ? t->own->pace.scale : 1.0;
+    return time_plan_steps(plan, phase, (int64_t)ceil(scale * (double)nominal_steps(t, phase)));
 }
 
 /* Of the phases before it. */
@@ -61,6 +75,11 @@ static int64_t steps_before(const struct trainer *t, int phase)
 void trainer_set_step(struct trainer *t, int64_t step)
 {
     t->step = step;
+    t->nominal = nominal_steps(t, t->phase);
+    struct time_place at = time_plan_place(t->own->o->time.plan, t->phase, step, t->nominal);
+    t->steps = at.steps;
+    t->position = at.position;
+    t->next = at.next;
     t->draw = (uint64_t)(steps_before(t, t->phase) + step);
 }
 
@@ -86,6 +105,19 @@ struct train_step trainer_describe(const struct trainer *t, double rate)
                            .notes = t->notes,
                            .n_notes = t->n_notes};
     return s;
+}
+
+struct validate_options trainer_validation(const struct trainer *t)
+{
+    const struct train_options *o = t->own->o;
+    const int64_t *p = t->set->patch, *stride = t->set->stride;
+    return (struct validate_options){.patch = {(int)p[0], (int)p[1], (int)p[2]},
+                                     .stride = {(int)stride[0], (int)stride[1], (int)stride[2]},
+                                     .weight = (enum window_weight)t->set->window_mode,
+                                     .stop = o->listen.stop,
+                                     .arg = o->listen.arg,
+                                     .clock = o->time.clock ? o->time.clock : monotonic,
+                                     .clock_arg = o->time.arg};
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */
@@ -128,7 +160,7 @@ static int guard(struct trainer *t, struct model *m, double *norm, struct error 
 static void update(struct trainer *t, struct model *m, double norm, double *rate)
 {
     char name[sizeof t->notes[0].name] = "gradient";
-    double own = ldexp(optim_rate(&m->optim->o, t->step, t->steps), -(int)t->own->at.rollbacks);
+    double own = ldexp(optim_rate(&m->optim->o, t->position, (double)t->nominal), -(int)t->own->at.rollbacks);
     optim_step(m->optim, own, optim_clip(norm, m->optim->o.clip));
     if (*rate > 0)
         snprintf(name, sizeof name, "%.12s_gradient", m->name);
@@ -158,7 +190,7 @@ int trainer_step(struct trainer *t, struct error *why, struct error *e)
 {
     struct train_private *own = t->own;
     const struct train_listener *l = &own->o->listen;
-    double rate = 0.0;
+    double rate = 0.0, begun = time_now(t);
     *why = (struct error){.code = ERR_NONE};
     t->n_notes = 0;
     batches_next(t);
@@ -182,5 +214,6 @@ int trainer_step(struct trainer *t, struct error *why, struct error *e)
     struct train_step s = trainer_describe(t, rate);
     if (l->step)
         l->step(l->arg, &s);
+    time_step_done(t, time_now(t) - begun);
     return 0;
 }

@@ -1,7 +1,8 @@
 /* train.c - THE loop.
  *
  *     for every phase:   batches, begin, numbers of the checkpoint (when resuming), then
- *         at the top of every step    validate if due -> checkpoint if due -> stop if asked
+ *         at the top of every step    decide the steps (time_limit.c) -> validate if due -> checkpoint if due
+ *                                     -> stop if asked
  *         the step (step.c)           batch -> turns { gradients -> guard -> update } -> after
  *         end
  *     model.safetensors, a last checkpoint that says "finished"
@@ -71,12 +72,19 @@ static int save(struct trainer *t, int is_anchor, struct error *e)
     struct train_private *own = t->own;
     own->at.phase = t->phase;
     own->at.step = t->step;
+    double begun = time_now(t);
     own->saved = trainer_seconds();
+    if (own->o->dry) {
+        own->saved_draw = (int64_t)t->draw;
+        return 0;
+    }
     if (trainer_check_folder(t, e) < 0)
         return -1;
+    time_save_plan(t);
     if (own->o->listen.saving)
         own->o->listen.saving(own->o->listen.arg);
     int result = checkpoint_save(&own->files, t, &own->at, &own->facts, is_anchor, e);
+    own->pace.save = time_now(t) - begun;
     if (result == 0) {
         own->save_failures = 0;
         own->saved_draw = (int64_t)t->draw;
@@ -157,15 +165,12 @@ static int validate_target(struct trainer *t, struct error *e)
     struct train_private *own = t->own;
     const struct train_listener *l = &own->o->listen;
     const struct model *m = &t->models[t->target];
-    const int64_t *p = t->set->patch, *stride = t->set->stride;
-    struct validate_options o = {.patch = {(int)p[0], (int)p[1], (int)p[2]},
-                                 .stride = {(int)stride[0], (int)stride[1], (int)stride[2]},
-                                 .weight = (enum window_weight)t->set->window_mode,
-                                 .stop = l->stop,
-                                 .arg = l->arg};
+    struct validate_options o = trainer_validation(t);
     struct validation v;
+    double begun = time_now(t);
     if (validate(&v, t->dev, m->params, &m->tested, own->o->val, &o, e) < 0)
         return -1;
+    own->pace.validation = time_now(t) - begun;
     own->at.validated = (int64_t)t->draw;
     own->at.dice = v.dice;
     struct train_step s = trainer_describe(t, 0.0);
@@ -193,6 +198,7 @@ static int stopped(struct trainer *t, struct error *e)
 static int top_of_step(struct trainer *t, struct error *e)
 {
     struct error why;
+    time_decide(t);
     if (validation_due(t) && validate_target(t, e) < 0)
         return e->code == ERR_STOPPED ? stopped(t, e) : -1;
     int anchor = at_anchor(t) && t->own->saved_draw != (int64_t)t->draw;
@@ -226,7 +232,6 @@ static int run_phase(struct trainer *t, struct error *e)
 /* Tensors of the batch, then whatever the method makes. */
 static int begin_models(struct trainer *t, struct error *e)
 {
-    t->steps = trainer_phase_steps(t, t->phase);
     trainer_set_step(t, t->step);
     trainer_free_states(t);
     memset(t->own->named, 0, sizeof t->own->named);
@@ -260,6 +265,7 @@ static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
         const struct phase *p = trainer_phase(t);
         if (begin_phase(t, f, e) < 0)
             return -1;
+        time_begin_phase(t);
         if (run_phase(t, e) < 0 || (p->end && p->end(t, e) < 0))
             return -1;
         if (t->phase == own->n_phases - 1)
@@ -275,9 +281,9 @@ static int all_phases(struct trainer *t, struct st_file *f, struct error *e)
 /* A run that starts anew must not be continued, nor be asked for masks, from what an earlier one left. */
 static int forget_old(const char *run, struct error *e)
 {
-    static const char *const names[] = {"checkpoint-a.safetensors", "checkpoint-b.safetensors",
-                                        "model.safetensors",        "best.safetensors",
-                                        "stage1.safetensors",       "stage1-middle.safetensors"};
+    static const char *const names[] = {
+        "checkpoint-a.safetensors", "checkpoint-b.safetensors",  "model.safetensors", "best.safetensors",
+        "stage1.safetensors",       "stage1-middle.safetensors", TIME_PLAN_FILE};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = path_join(e, run, names[i]);
         if (!path)
@@ -322,6 +328,8 @@ static int find_start(struct trainer *t, struct st_file *f, struct error *e)
     struct train_private *own = t->own;
     const struct train_options *o = own->o;
     own->files = (struct checkpoint_files){.run = o->run, .newest = -1, .anchor = -1};
+    if (o->dry)
+        return 0;
     if (!o->resume)
         return forget_old(o->run, e);
     int found = checkpoint_open(f, &own->files, o->run, o->report, e);
@@ -359,6 +367,7 @@ static int open_trainer(struct trainer *t, const struct train_options *o, struct
     own->started = own->saved = trainer_seconds();
     own->saved_draw = -1;
     own->at = (struct counters){.validated = -1, .dice = NAN, .best = NAN};
+    own->pace = (struct pace){.slowdown = 1.0, .scale = 1.0};
     t->set = o->settings;
     t->dev = o->dev;
     t->store = o->store;
@@ -400,7 +409,7 @@ static void tell_ramp(const struct trainer *t)
         report_line(t->own->o->report, REPORT_NOTE, NULL, NULL,
                     "%" PRId64 " steps, ramp-up interval is %d: the consistency weight stays at %.2g of "
                     "--consistency; use --rampup continuous",
-                    s->steps, RAMP_STAIR, ramp_weight(1.0, 0, s->steps, 0));
+                    s->steps, RAMP_STAIR, ramp_weight(1.0, 0, (double)s->steps, 0));
 }
 
 /* The model first: a run is finished when its last checkpoint says so. */
@@ -423,9 +432,9 @@ int train_run(struct train_result *out, const struct train_options *o, struct er
     float_mode_begin(&callers);
     if (!t || !(t->own = mem_alloc(e, 1, sizeof *t->own)))
         goto out;
-    if (open_trainer(t, o, e) < 0 || io_sweep(o->run, e) < 0 || find_start(t, &f, e) < 0)
+    if (open_trainer(t, o, e) < 0 || (!o->dry && io_sweep(o->run, e) < 0) || find_start(t, &f, e) < 0)
         goto out;
-    if (!is_finished(t->own, e)) {
+    if (o->dry || !is_finished(t->own, e)) {
         t->own->at.finished = 0;
         tell_ramp(t);
         if (resident_begin(t, e) < 0 || all_phases(t, &f, e) < 0 || finish(t, e) < 0)

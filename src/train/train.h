@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "prepare/prepare.h"
 #include "train/method.h"
+#include "train/time_plan.h"
 #include "train/validate.h"
 
 struct train_step { /* handed to the listener after every step */
@@ -40,6 +41,15 @@ struct train_listener { /* all members may be NULL */
     int (*stop)(void *arg); /* 1: checkpoint now and return ERR_STOPPED */
 };
 
+/* A run that shall end by a deadline (time_limit.c). */
+struct train_time {
+    struct time_plan *plan;     /* decisions; NULL: the steps are those of the settings */
+    double deadline;            /* by the clock; used if plan->limit > 0 */
+    int fill;                   /* 1: as many steps as fit; 0: at most those of the settings */
+    double (*clock)(void *arg); /* seconds; NULL: the monotonic clock */
+    void *arg;
+};
+
 struct train_options {
     const char *run; /* folder; exists, locked by the caller */
     int lock;        /* of that folder: nothing is written once the name leads elsewhere [P07];
@@ -55,6 +65,8 @@ struct train_options {
     const char *version;  /* of the program, which a resume must agree on [P22]; may be NULL */
     const char *override; /* keys that a resume may change: "steps,lr"; may be NULL */
     int sampler_threads;
+    struct train_time time;
+    int dry; /* 1: a trial, which writes no file */
     struct report *report;
     struct train_listener listen;
 };

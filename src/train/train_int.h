@@ -3,6 +3,7 @@
  *     train.c     runs, phases, rollbacks     step.c         one step and its guards
  *     trainer.c   what methods call           batches.c      sampler -> device
  *     validate.c  whole volumes               resident.c     cases on the device
+ *     time_limit.c   steps that fit the time
  *     checkpoint.c   files
  */
 #ifndef FALX_TRAIN_INT_H
@@ -19,6 +20,18 @@ struct staged {
     int full;                         /* filled ahead, not yet used */
 };
 
+/* What the rest of the run takes, for time_limit.c. */
+struct pace {
+    double seconds, steps;   /* of the last steps of this phase, older ones with less weight */
+    double step;             /* seconds of a step of this phase, 0: not known */
+    double slowdown;         /* of measured steps to those of the trial */
+    double scale;            /* steps made for one nominal step */
+    double checked;          /* when the plan was looked at last */
+    double validation, save; /* seconds of one */
+    int warm;                /* 1: the first step of this phase is done, the slowest as a rule */
+    int told;
+};
+
 struct train_private {
     const struct train_options *o;
     const struct method *method;
@@ -30,6 +43,7 @@ struct train_private {
     int save_failures;     /* in a row [P03] */
     double started, saved; /* seconds of the monotonic clock: this process, last checkpoint */
     int64_t saved_draw;    /* steps done (all phases) at that checkpoint; -1: none */
+    struct pace pace;
 
     struct resident *resident;    /* the cases in the memory of the device; NULL: it has none or no room */
     int patch[3];                 /* of this phase's batches */
@@ -46,10 +60,17 @@ struct train_private {
 /* step.c: where the loop stands ... */
 const struct phase *trainer_phase(const struct trainer *t);
 int64_t trainer_phase_steps(const struct trainer *t, int phase);
-void trainer_set_step(struct trainer *t, int64_t step); /* and draw */
+void trainer_set_step(struct trainer *t, int64_t step); /* steps, position and draw, too */
 int trainer_trains(const struct trainer *t);            /* 1: this phase updates a model */
 struct train_step trainer_describe(const struct trainer *t, double rate);
 double trainer_seconds(void); /* of the monotonic clock */
+struct validate_options trainer_validation(const struct trainer *t);
+/* time_limit.c, all without effect if there is no time limit: */
+void time_begin_phase(struct trainer *t);
+double time_now(const struct trainer *t);
+void time_step_done(struct trainer *t, double seconds);
+void time_decide(struct trainer *t);          /* how many steps fit, if it is time to */
+void time_save_plan(const struct trainer *t); /* with the time used by now */
 /* ... and the next step. 0 also for one that was not applied; *why then has a code. */
 int trainer_step(struct trainer *t, struct error *why, struct error *e);
 

@@ -246,6 +246,8 @@ int trainer_publish(struct trainer *t, const char *model, const char *file, stru
 {
     struct model *m = trainer_find(t, model);
     CHECK(m);
+    if (t->own->o->dry)
+        return 0;
     if (trainer_check_folder(t, e) < 0)
         return -1;
     struct params *part = NULL;

@@ -60,15 +60,20 @@ static void finish(struct validation *out, const struct sums *s, int n)
         out->per_class[k] = s->n[k] ? s->per_class[k] / s->n[k] : NAN;
 }
 
+static struct predict_options windows_of(const struct validate_options *o, int (*stop)(void *), void *arg)
+{
+    return (struct predict_options){.patch = {o->patch[0], o->patch[1], o->patch[2]},
+                                    .stride = {o->stride[0], o->stride[1], o->stride[2]},
+                                    .weight = o->weight,
+                                    .stop = stop,
+                                    .arg = arg};
+}
+
 int validate(struct validation *out, struct device *dev, struct params *p, const struct net_definition *def,
              const struct case_store *cases, const struct validate_options *o, struct error *e)
 {
     struct predict_model model = {p, *def};
-    struct predict_options po = {.patch = {o->patch[0], o->patch[1], o->patch[2]},
-                                 .stride = {o->stride[0], o->stride[1], o->stride[2]},
-                                 .weight = o->weight,
-                                 .stop = o->stop,
-                                 .arg = o->arg};
+    struct predict_options po = windows_of(o, o->stop, o->arg);
     struct predictor *predictor = NULL;
     struct sums sums = {.dice = 0};
     double dice[VALIDATE_CLASSES];
@@ -88,6 +93,51 @@ int validate(struct validation *out, struct device *dev, struct params *p, const
     finish(out, &sums, n);
     result = 0;
 out:
+    predictor_free(predictor);
+    return result;
+}
+
+/* ---- how long ---------------------------------------------------------------------------------- */
+
+/* Counts runs of the network; the first one is cold. */
+struct probe {
+    const struct validate_options *o;
+    double most, first, last;
+    int64_t runs;
+};
+
+static int probe_run(void *arg)
+{
+    struct probe *p = arg;
+    p->last = p->o->clock(p->o->clock_arg);
+    if (p->runs++ == 0)
+        p->first = p->last;
+    return (p->runs > 1 && p->last - p->first >= p->most) || (p->o->stop && p->o->stop(p->o->arg));
+}
+
+int validate_seconds(double *seconds, struct device *dev, struct params *p, const struct net_definition *def,
+                     const struct case_store *cases, const struct validate_options *o, double most,
+                     struct error *e)
+{
+    struct probe probe = {.o = o, .most = most};
+    struct predict_model model = {p, *def};
+    struct predict_options po = windows_of(o, probe_run, &probe);
+    struct predictor *predictor = NULL;
+    struct prediction got = {.label = NULL};
+    double begun = o->clock(o->clock_arg);
+    int64_t all = 0;
+    int result = predictor_new(&predictor, dev, &model, NULL, &po, e);
+    if (result == 0)
+        result = predict_array(&got, predictor, cases->cases[0].image, cases->cases[0].dims, e);
+    for (int i = 0; predictor && i < cases->n_cases; i++)
+        all += predictor_runs(predictor, cases->cases[i].dims);
+    if (probe.runs > 0) {
+        double run =
+            probe.runs > 1 ? (probe.last - probe.first) / (double)(probe.runs - 1) : probe.last - begun;
+        *seconds = run * (double)all;
+        result = 0;
+    }
+    prediction_free(&got);
     predictor_free(predictor);
     return result;
 }

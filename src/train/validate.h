@@ -22,10 +22,16 @@ struct validate_options {
     enum window_weight weight;
     int (*stop)(void *arg); /* 1: give up with ERR_STOPPED; may be NULL */
     void *arg;
+    double (*clock)(void *arg); /* for validate_seconds(); never NULL there */
+    void *clock_arg;
 };
 
 /* Every case of the store must be labelled; n_classes of the model's definition. */
 int validate(struct validation *out, struct device *dev, struct params *p, const struct net_definition *def,
              const struct case_store *cases, const struct validate_options *o, struct error *e);
+/* An estimate of how long that takes, made in about `most` seconds from some windows of the first case. */
+int validate_seconds(double *seconds, struct device *dev, struct params *p, const struct net_definition *def,
+                     const struct case_store *cases, const struct validate_options *o, double most,
+                     struct error *e);
 
 #endif
