@@ -139,7 +139,7 @@ same val/model.safetensors val2/model.safetensors
 succeeds ' steps' "$falx" train set -o limited --filters 2 --patch 16 --max-time 4s --val 1
 [ -s limited/time-plan.json ] && [ -s limited/model.safetensors ] || wrong 'a run with --max-time lacks a file'
 grep -q '"steps": 6000,' limited/run.json || wrong 'nominal steps are not recorded'
-succeeds 'done again' "$falx" train set -o again --filters 2 --patch 16 --time-plan limited --val 1
+succeeds 'again steps=' "$falx" train set -o again --filters 2 --patch 16 --time-plan limited --val 1
 same again/model.safetensors limited/model.safetensors
 same again/best.safetensors limited/best.safetensors
 python3 -c "import json
@@ -154,7 +154,7 @@ for _ in $(seq 400); do [ -e killed/checkpoint-b.safetensors ] && break; sleep 0
 kill -KILL $pid
 wait $pid 2>/dev/null
 refused 9 '' '--max-time' "$falx" train set -o killed --filters 2 --patch 16 --steps 6000 --time-plan limited --resume --checkpoint-every 5 --quiet
-succeeds 'done killed' "$falx" train set -o killed --filters 2 --patch 16 --resume --checkpoint-every 5
+succeeds 'killed steps=' "$falx" train set -o killed --filters 2 --patch 16 --resume --checkpoint-every 5
 succeeds 'done again2' "$falx" train set -o again2 --filters 2 --patch 16 --time-plan killed
 same again2/model.safetensors killed/model.safetensors
 "$falx" train set -o days --filters 8 --patch 32 --steps 10000000 >out 2>err & pid=$!
@@ -391,7 +391,7 @@ same usual_foreground.nii.gz older_foreground.nii.gz
 succeeds ambiguity "$falx" pseudo windowed set -o as-run
 succeeds ambiguity "$falx" pseudo unwindowed set -o as-given --window-mode constant --stride 4,5,6
 diff -r as-run as-given >/dev/null || wrong 'pseudo does not follow the windows of a run'
-refused 9 '' 'stride[2] = 6, this run has 7' "$falx" train set -o windowed $tiny --window-mode constant --stride 4,5,7 --resume
+refused 9 '' 'stride[2] = 6' "$falx" train set -o windowed $tiny --window-mode constant --stride 4,5,7 --resume
 refused 3 S11 '' "$falx" predict model.pt -i $one -o x.nii.gz
 touch model.pt && refused 3 '' 'pickle' "$falx" predict model.pt -i $one -o x.nii.gz
 refused 4 '' 'norun' "$falx" predict norun -i $one -o x.nii.gz
