@@ -16,8 +16,10 @@ enum loss_kind {
     GOLDEN_LIKELIHOOD,
     GOLDEN_GED,
     GOLDEN_GED_JOINT,
-    GOLDEN_CE_DICE_ALL, /* background has a Dice, too */
-    GOLDEN_MSE,         /* to the softmax of the second network's mean */
+    GOLDEN_LIKELIHOOD_SUM, /* over voxels */
+    GOLDEN_GED_JOINT_SUM,  /* over pairs of samples */
+    GOLDEN_CE_DICE_ALL,    /* background has a Dice, too */
+    GOLDEN_MSE,            /* to the softmax of the second network's mean */
     GOLDEN_ENTROPY,
     GOLDEN_KINDS
 };
@@ -126,7 +128,7 @@ struct scene {
     struct gaussian net[2];
     struct tensor label, weight;
     struct tensor target;               /* softmax of the teacher's mean */
-    struct loss_scratch *scratch, *all; /* all: Dice with background */
+    struct loss_scratch *scratch, *all; /* all: Dice with background, sums where the other has means */
     int items, voxels, classes, rank, samples;
 };
 
@@ -160,7 +162,7 @@ static inline void new_scene(struct scene *s, int number, int items, int voxels,
     }
     struct loss_options o = {.classes = classes, .samples = samples, .dice_share = 0.5};
     assert_ok(loss_scratch_new(&s->scratch, dev, &o, &e), e);
-    o.dice_background = 1;
+    o.dice_background = o.likelihood_sum = o.ged_sum = 1;
     assert_ok(loss_scratch_new(&s->all, dev, &o, &e), e);
     s->target = new_tensor(items, voxels, classes, VALUE_F32);
     soft_labels(dev, &s->target, &s->net[1].mean, 1.0, SOFT_SET);
@@ -193,7 +195,7 @@ static inline void zero_grads(struct scene *s)
 /* How many of mean, diag and factor a loss has gradients for. */
 static inline int kind_outputs(int kind)
 {
-    return kind >= GOLDEN_LIKELIHOOD && kind <= GOLDEN_GED_JOINT ? 3 : 1;
+    return kind >= GOLDEN_LIKELIHOOD && kind <= GOLDEN_GED_JOINT_SUM ? 3 : 1;
 }
 
 static inline double run_kind(struct scene *s, int kind, double weight)
@@ -207,6 +209,8 @@ static inline double run_kind(struct scene *s, int kind, double weight)
     case GOLDEN_MSE: return loss_mse(s->scratch, &g->mean, &s->target, &s->weight, weight, &g->dmean);
     case GOLDEN_ENTROPY: return loss_entropy(s->scratch, &g->mean, weight, &g->dmean);
     case GOLDEN_LIKELIHOOD: return loss_mc_likelihood(s->scratch, g, &s->label, s->samples, weight);
+    case GOLDEN_LIKELIHOOD_SUM: return loss_mc_likelihood(s->all, g, &s->label, s->samples, weight);
+    case GOLDEN_GED_JOINT_SUM: return loss_ged(s->all, &g[0], &g[1], s->samples, 1, weight);
     default: return loss_ged(s->scratch, &g[0], &g[1], s->samples, kind == GOLDEN_GED_JOINT, weight);
     }
 }

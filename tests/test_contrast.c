@@ -271,7 +271,8 @@ static void test_naive_contrast(void **state)
     }
 }
 
-/* Points that are all rows; in the official layout by the table of the list by channels, read as rows of 16. */
+/* Points that are all rows; in the official layout by the table of the list by channels, read as rows of 16.
+ * */
 static struct contrast_points all_rows(const float *g, const uint8_t *label, int count, double tau,
                                        int layout, int reduce)
 {
@@ -398,8 +399,8 @@ static void test_contrast_edges(void **state)
 
 /* ---- the released layout ---------------------------------------------------------------------- */
 
-/* The released code by its own steps: unit vectors of all n boundary voxels listed channel by channel, the list
- * read as rows, some rows taken. */
+/* The released code by its own steps: unit vectors of all n boundary voxels listed channel by channel, the
+ * list read as rows, some rows taken. */
 struct released {
     int n, rows, rank[64];
     uint8_t label[64];

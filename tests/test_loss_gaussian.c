@@ -45,6 +45,8 @@ static double naive_kind(const struct naive *n, int kind)
     case GOLDEN_CE_DICE:
     case GOLDEN_CE_DICE_ALL: return naive_ce_dice(n, 1, kind == GOLDEN_CE_DICE);
     case GOLDEN_LIKELIHOOD: return naive_likelihood(n);
+    case GOLDEN_LIKELIHOOD_SUM: return n->s->voxels * naive_likelihood(n);
+    case GOLDEN_GED_JOINT_SUM: return n->s->samples * n->s->samples * naive_ged(n, 1);
     case GOLDEN_MSE: return naive_mse(n);
     case GOLDEN_ENTROPY: return naive_entropy(n);
     default: return naive_ged(n, kind == GOLDEN_GED_JOINT);
@@ -92,6 +94,8 @@ static void test_differences(void **state)
         check_differences(&s, &n, GOLDEN_LIKELIHOOD, 1.3);
         check_differences(&s, &n, GOLDEN_GED, 0.15);
         check_differences(&s, &n, GOLDEN_GED_JOINT, 0.15);
+        check_differences(&s, &n, GOLDEN_LIKELIHOOD_SUM, 0.1);
+        check_differences(&s, &n, GOLDEN_GED_JOINT_SUM, 0.02);
         check_differences(&s, &n, GOLDEN_CE_DICE_ALL, 0.7);
         check_differences(&s, &n, GOLDEN_MSE, 0.1);
         check_differences(&s, &n, GOLDEN_ENTROPY, 0.1);

@@ -107,6 +107,7 @@ struct naive_pcl {
     const float *weights; /* or NULL */
     int n, ignore_bg;
     double tau;
+    int unscaled;
 };
 
 /* u.S u / 2 for class c. */
@@ -140,7 +141,7 @@ static double naive_voxel(const struct naive_pcl *q, const double *f, int label)
         sum += exp(logit);
         mine = c == label ? logit : mine;
     }
-    return log(sum) - mine + naive_form(q->p, u, label) / (q->tau * q->tau);
+    return log(sum) - mine + naive_form(q->p, u, label) * (q->unscaled ? 2 : 1 / (q->tau * q->tau));
 }
 
 /* Sum over voxels first .. first + n - 1, and of their weights. */
@@ -167,7 +168,11 @@ static double run_prototypes(const struct naive_pcl *q, float *f, float *df, dou
     } label = {q->label}, weights = {q->weights}; /* tensors point to what may be written */
     struct tensor l = {label.out, VALUE_U8, 1, 1, 1, q->n, 1};
     struct tensor w = {weights.out, VALUE_F32, 1, 1, 1, q->n, 1};
-    struct pcl how = {.prototypes = q->p, .tau = q->tau, .ignore_bg = q->ignore_bg, .fresh = fresh};
+    struct pcl how = {.prototypes = q->p,
+                      .tau = q->tau,
+                      .ignore_bg = q->ignore_bg,
+                      .unscaled = q->unscaled,
+                      .fresh = fresh};
     double value;
     ask_prototypes(scratch, &how, &x, &l, &w, weight, &dx, &value);
     loss_settle(scratch);
@@ -224,8 +229,8 @@ static void test_prototype_loss(void **state)
     for (int full = 0; full < 2; full++) {
         struct prototypes *p = prototypes_new(4, full);
         feed(p, seen, seen_label, 600);
-        for (int k = 0; k < 4; k++) {
-            struct naive_pcl q = {p, label, k / 2 ? weights : NULL, N, k % 2, full ? 0.3 : 0.7};
+        for (int k = 0; k < 8; k++) {
+            struct naive_pcl q = {p, label, k / 2 % 2 ? weights : NULL, N, k % 2, full ? 0.3 : 0.7, k / 4};
             check_pcl(&q, f);
         }
         mem_free(p);
@@ -244,12 +249,12 @@ static void test_prototype_edges(void **state)
     fill(f, N * C, 1, 0);
     for (int full = 0; full < 2; full++) {
         struct prototypes *p = prototypes_new(3, full);
-        struct naive_pcl q = {p, label, NULL, N, 0, 100};
+        struct naive_pcl q = {p, label, NULL, N, 0, 100, 0};
         assert_true(run_prototypes(&q, f, df, 1, 0) == 0); /* no class seen */
         feed(p, f, label, N);
         q.ignore_bg = 1;
         assert_true(run_prototypes(&q, f, df, 1, 0) == 0); /* background only */
-        q = (struct naive_pcl){p, label, zero, N, 0, 100};
+        q = (struct naive_pcl){p, label, zero, N, 0, 100, 0};
         assert_true(run_prototypes(&q, f, df, 1, 0) == 0); /* no weight */
         for (int i = 0; i < N * C; i++)
             assert_true(df[i] == 0);
@@ -262,7 +267,7 @@ static void test_prototype_edges(void **state)
         for (int i = 6 * C; i < N * C; i++)
             f[i] = f[i % C];
         feed(p, f, label, N);
-        q = (struct naive_pcl){p, label, NULL, N, 0, 0.1};
+        q = (struct naive_pcl){p, label, NULL, N, 0, 0.1, 0};
         double v = run_prototypes(&q, f, df, 1, 0);
         assert_true(isfinite(v) && v > 0);
         for (int i = 0; i < N * C; i++)
@@ -303,13 +308,15 @@ static void test_golden_prototypes(void **state)
         f[i] = (float)golden_noise(4, i);
     for (uint32_t i = 0; i < N; i++)
         label[i] = (uint8_t)((golden_noise(5, i) + 0.5) * 3);
-    for (int full = 0; full < 2; full++) {
-        struct prototypes *p = prototypes_new(3, full);
-        struct naive_pcl q = {p, label, NULL, N, full, 0.5};
+    static const double values[] = {golden_diagonal_value, golden_full_value, golden_unscaled_value};
+    static const double *const grads[] = {golden_diagonal, golden_full, golden_unscaled};
+    for (int i = 0; i < 3; i++) {
+        struct prototypes *p = prototypes_new(3, i > 0);
+        struct naive_pcl q = {p, label, NULL, N, i == 1, 0.5, i == 2};
         memset(df, 0, sizeof df);
         feed(p, seen, seen_label, SEEN);
-        near(run_prototypes(&q, f, df, 1, 0), full ? golden_full_value : golden_diagonal_value, 1e-6);
-        assert_true(nmse(df, full ? golden_full : golden_diagonal, N * C) < 1e-10);
+        near(run_prototypes(&q, f, df, 1, 0), values[i], 1e-6);
+        assert_true(nmse(df, grads[i], N * C) < 1e-10);
         mem_free(p);
     }
     close_device();

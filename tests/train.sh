@@ -181,6 +181,9 @@ succeeds 'patch = 112,112,80' "$falx" train set -o x --preset paper-la --print-c
 succeeds 'largest = true' "$falx" train set -o x --preset la --print-config
 succeeds 'patch = 160,128,80' "$falx" train set -o x --preset la --print-config
 succeeds 'rampup = continuous' "$falx" train set -o x --preset paper-text --print-config
+for line in 'mc-reduce = sum' 'ged-reduce = sum' 'bcl-reduce = sum' 'pcl-form = paper' 'nb-rule = bg-ring'; do
+    grep -qx "$line" out || wrong "preset paper-text lacks $line"
+done
 succeeds 'steps = 7' "$falx" train set -o x --preset auto --steps 7 --print-config
 refused 2 '' '[C0' "$falx" train set -o x --preset paper-moon --print-config
 

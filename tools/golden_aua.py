@@ -28,9 +28,9 @@ BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labe
             dropout="NET_DROPOUT_BOTH", augment="AUGMENT_CROP", dice_share=0.5, optimizer="OPTIM_SGD",
             schedule="SCHEDULE_STEP", lr=0.0003, momentum=0.9, weight_decay=0.1, clip=0.0, ema_decay=0.99,
             consistency=150.0, teacher_noise=0.1, ramp="RAMP_STEPS", sup_dice=1, ssn_rank=8, mc_samples=6,
-            ged_metric="GED_CLASS_MEAN", head_norm=0, nb_rule="NB_CENTRED", bcl_layout="BCL_CORRECT",
+            ged_metric="GED_CLASS_MEAN", mc_reduce="REDUCE_MEAN", ged_reduce="REDUCE_MEAN", head_norm=0, nb_rule="NB_CENTRED", bcl_layout="BCL_CORRECT",
             bcl_reduce="BCL_MEAN", bcl_cap=150, lambda_c=0.09, bcl_tau=0.07, proto_ckpt="PROTO_LAST",
-            proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL",
+            proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL", pcl_form="PCL_RELEASED",
             pseudo_weight=1.0, pseudo_threshold=0.0, stage2_init="STAGE2_FRESH", stage2_cov=0, stage2_paste=0,
             stage2_share=1.0, stages=2, paste_warmup=0.25,
             paste_size=2.0 / 3.0, paste_weight=0.5)
@@ -49,9 +49,10 @@ RUNS = {
         bcl_cap=80, proto_ckpt="PROTO_MIDDLE", proto_update=0, pcl_ignore_bg=0, ramp="RAMP_CONTINUOUS",
         consistency=5.0)),
     "paper_text": (SCENE, dict(
-        seed=55, steps=5, lr=0.0001, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1,
-        pcl_cov="PCL_FULL", bcl_reduce="BCL_SUM", lambda_c=0.0005, ramp="RAMP_CONTINUOUS",
-        consistency=20.0, sup_dice=0, pcl_ignore_bg=0)),
+        seed=55, steps=5, lr=0.0000001, ged_metric="GED_JOINT", nb_rule="NB_BG_RING", head_norm=1,
+        mc_reduce="REDUCE_SUM", ged_reduce="REDUCE_SUM", pcl_form="PCL_PAPER",
+        pcl_cov="PCL_FULL", bcl_reduce="BCL_SUM", lambda_c=1.0, ramp="RAMP_CONTINUOUS",
+        consistency=500.0, sup_dice=0, pcl_ignore_bg=0)),
     "paper_head": (dict(SCENE, classes=3), dict(  # fewer points than places: head_norm meets repeats
         seed=6, steps=4, stages=1, head_norm=1, bcl_cap=1500, ramp="RAMP_CONTINUOUS", consistency=1.0)),
     "released": (SCENE, dict(
@@ -359,11 +360,12 @@ def samples_of(out, items, mask, s, draw, number, first):
     return torch.cat([mean.unsqueeze(1) + delta, mean.unsqueeze(1) - delta], dim=1)
 
 
-def mc_likelihood(samples, label):
+def mc_likelihood(samples, label, s):
+    """Eq. 3 and 4: log p is a sum over voxels; the released code divides by their number."""
     n, S, v, _ = samples.shape
     logp = F.log_softmax(samples, dim=3)
     own = torch.gather(logp, 3, label.reshape(n, 1, v, 1).expand(n, S, v, 1)).sum((2, 3))
-    return -(torch.logsumexp(own, dim=1) - math.log(S)).mean() / v
+    return -(torch.logsumexp(own, dim=1) - math.log(S)).mean() / (v if s["mc_reduce"] == "REDUCE_MEAN" else 1)
 
 
 def dice(logits, label, weight=None, first=1):
@@ -395,14 +397,15 @@ def distance(a, b, joint):
     return 1 - ((2 * both + 1e-5) / (norms + 1e-5)).mean()
 
 
-def energy_distance(P, Q, joint):
-    total = 0.0
+def energy_distance(P, Q, s):
+    """Eq. 7: sums over all pairs of samples; the released code divides by their number."""
+    total, joint, mean = 0.0, s["ged_metric"] == "GED_JOINT", s["ged_reduce"] == "REDUCE_MEAN"
     for p, q in zip(torch.softmax(P, 3), torch.softmax(Q, 3)):
         S = len(p)
         for i in range(S):
             for j in range(S):
                 total = total + (2 * distance(p[i], q[j], joint) - distance(p[i], p[j], joint)
-                                 - distance(q[i], q[j], joint)) / S ** 2
+                                 - distance(q[i], q[j], joint)) / (S ** 2 if mean else 1)
     return total / len(P)
 
 
@@ -498,7 +501,8 @@ class Prototypes:
         logit = (u @ F.normalize(torch.from_numpy(self.mean), dim=1).t() + 0.5 * form / tau) / tau
         logit = logit.masked_fill(~seen, -math.inf)
         each = F.cross_entropy(logit, y, reduction="none")
-        each = each + 0.5 * torch.gather(form, 1, y[:, None])[:, 0] / tau ** 2
+        scale = 0.5 / tau ** 2 if s["pcl_form"] == "PCL_RELEASED" else 1.0  # Eq. 12: unscaled
+        each = each + scale * torch.gather(form, 1, y[:, None])[:, 0]
         return (w * each).sum() / w.sum()
 
 
@@ -705,13 +709,13 @@ class Run:
             known = samples_of(out, slice(0, L), mask[:L], s, self.draw, 0, 0)
             P = samples_of(out, slice(L, None), mask[L:], s, self.draw, 0, L)
             zero = torch.zeros((), dtype=torch.float64)
-            mc = mc_likelihood(known, label[:L])
+            mc = mc_likelihood(known, label[:L], s)
             d = dice(out["mean"][:L], label[:L]) if s["sup_dice"] else zero
             sup = 0.5 * (mc + d) if s["sup_dice"] else mc
             bcl = zero
             if s["lambda_c"] > 0:
                 bcl = boundary_contrast(self.student, out["features"], label[:L], s, self.draw)
-            ged, w = energy_distance(P, Q, s["ged_metric"] == "GED_JOINT"), ramp(s, t, total)
+            ged, w = energy_distance(P, Q, s), ramp(s, t, total)
             loss = sup + s["lambda_c"] * bcl + w * ged
             norm = update.step(loss, t, total)
             self.note(t, loss=loss, supervised=sup, likelihood=mc, dice=d, bcl=bcl, ged=ged, weight=w,
@@ -776,7 +780,7 @@ class Run:
             loss = known + s["pseudo_weight"] * guess + s["lambda_r"] * (near + far)
             if s["stage2_cov"]:
                 drawn = samples_of(out, slice(0, L), mask[:L], s, self.draw, 0, 0)
-                loss = loss + mc_likelihood(drawn, label[:L])
+                loss = loss + mc_likelihood(drawn, label[:L], s)
             self.note(t, loss=loss, supervised=known, pseudo=guess, pcl_labeled=near, pcl_pseudo=far,
                       gradient=update.step(loss, t, total))
 

@@ -82,7 +82,8 @@ def pooled(features, label, full):
     return np.array(mean), np.array(cov)
 
 
-def prototype_loss(name, full, ignore_bg):
+def prototype_loss(name, full, ignore_bg, scale=0.5 / PCL_TAU**2):
+    """scale: of the form of the label's own class; 1 in Eq. 12 of the AUA paper."""
     seen = noise(3, 200 * C).reshape(200, C)
     seen_label = np.arange(200) % CLASSES
     seen = seen + 0.3 * seen_label[:, None] * np.sin(np.arange(C))[None]
@@ -97,7 +98,7 @@ def prototype_loss(name, full, ignore_bg):
     form = torch.einsum("ia,cab,ib->ic", u, cov, u)
     logit = (u @ mean.T + 0.5 * form / PCL_TAU) / PCL_TAU
     mine = form.gather(1, label[keep][:, None]).mean()
-    value = F.cross_entropy(logit, label[keep]) + 0.5 * mine / PCL_TAU**2
+    value = F.cross_entropy(logit, label[keep]) + scale * mine
     value.backward()
     print("static const double golden_%s_value = %.15g;" % (name, value.item()))
     show(name, f.grad.reshape(-1).numpy())
@@ -109,6 +110,7 @@ def main():
     contrast()
     prototype_loss("diagonal", False, False)
     prototype_loss("full", True, True)
+    prototype_loss("unscaled", True, False, 1.0)
 
 
 main()

@@ -91,13 +91,13 @@ class Case:
         delta = torch.stack(out)
         return torch.cat([mean + delta, mean - delta])
 
-    def likelihood(self):
+    def likelihood(self, mean=True):
         log_p = torch.log_softmax(self.draw(0), dim=-1)
         picked = torch.gather(log_p, -1, self.label[None, :, :, None].expand(self.samples, -1, -1, 1))
         l = picked.sum(dim=(2, 3))
-        return -((torch.logsumexp(l, 0) - np.log(self.samples)) / self.voxels).mean()
+        return -((torch.logsumexp(l, 0) - np.log(self.samples)) / (self.voxels if mean else 1)).mean()
 
-    def ged(self, joint):
+    def ged(self, joint, mean=True):
         p, q = (torch.softmax(self.draw(w), dim=-1) for w in range(2))
 
         def d(a, b):
@@ -110,7 +110,7 @@ class Case:
         for i in range(self.samples):
             for j in range(self.samples):
                 total = total + 2 * d(p[i], q[j]) - d(p[i], p[j]) - d(q[i], q[j])
-        return (total / self.samples**2).mean()
+        return (total / (self.samples**2 if mean else 1)).mean()
 
     def ce_dice(self, first=1):
         z, w = self.net[0][0], self.weight
@@ -164,6 +164,8 @@ def main():
         show(case, number, "GOLDEN_GED", case.ged(False), masked)
         if number == 2:
             show(case, number, "GOLDEN_GED_JOINT", case.ged(True), masked)
+            show(case, number, "GOLDEN_GED_JOINT_SUM", case.ged(True, False), masked)
+        show(case, number, "GOLDEN_LIKELIHOOD_SUM", case.likelihood(False), masked)
         show(case, number, "GOLDEN_CE_DICE_ALL", case.ce_dice(0), masked)
         show(case, number, "GOLDEN_MSE", case.mse(), masked)
         show(case, number, "GOLDEN_ENTROPY", case.entropy(), masked)

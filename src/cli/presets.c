@@ -32,6 +32,7 @@ static const struct preset presets[] = {
     {"paper-colon5", 1, "aua", PAPER_COLON, "lambda-c = 0.03\ncov-mask = inside\n"},
     {"paper-text", 0, "aua", "",
      "steps = 6000\ndropout = none\nged-metric = joint\nnb-rule = bg-ring\n"
+     "mc-reduce = sum\nged-reduce = sum\npcl-form = paper\n"
      "head-norm = true\npcl-cov = full\nbcl-reduce = sum\nrampup = continuous\n"
      "sup-dice = false\nproto-ckpt = last\nproto-update = false\ncov-mask = none\n"},
     {"published", 1, "aua", "", ""},

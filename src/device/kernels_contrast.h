@@ -128,8 +128,8 @@ KERNEL void r_class_moments_range(const struct r_class_moments *k, int64_t i0, i
 
 /* ---- contrast ------------------------------------------------------------------------------- */
 
-/* Where channel c of point i lies among the rows of the loss: row i; or by a table (points, 16), where -1 says
- * that no row has it (loss.h, struct scramble). */
+/* Where channel c of point i lies among the rows of the loss: row i; or by a table (points, 16), where -1
+ * says that no row has it (loss.h, struct scramble). */
 KERNEL int64_t k_row_place(const int32_t *place, int64_t i, int c)
 {
     return place ? place[i * K_DIMS + c] : i * K_DIMS + c;
@@ -329,7 +329,7 @@ KERNEL void k_proto_form(float (*y)[K_LANES], float *form, float (*u)[K_LANES], 
 /* The loss of every voxel, summed, and the gradient of weight times its mean added on the way:
  *
  *     logit(c) = (u.M + u.S u / (2 tau)) / tau
- *     value    = CE(logit, label) + u.S(label) u / (2 tau^2)
+ *     value    = CE(logit, label) + u.S(label) u / (2 tau^2), or + u.S(label) u if unscaled
  *
  * u is the unit feature, M and S mean and covariance of class c from the table. */
 struct r_proto_loss {
@@ -338,7 +338,7 @@ struct r_proto_loss {
     float *dfeatures;
     const uint8_t *label;
     const float *weights;
-    int classes, ignore_bg, full;
+    int classes, ignore_bg, full, unscaled;
     int fresh; /* 1: dfeatures is set, zeros included, not added to */
     float tau;
     double weight;
@@ -400,6 +400,7 @@ KERNEL void k_proto_grad(const struct r_proto_loss *k, float (*G)[K_LANES], floa
                          float (*u)[K_LANES], const int *label)
 {
     float y[K_DIMS][K_LANES], form[K_LANES], r[K_LANES], s[K_LANES], inv = 1.0f / k->tau;
+    float own = k->unscaled ? 2.0f * k->tau : inv; /* of the last term, times tau */
     for (int a = 0; a < K_DIMS; a++)
         EACH_LANE (j)
             G[a][j] = 0;
@@ -409,7 +410,7 @@ KERNEL void k_proto_grad(const struct r_proto_loss *k, float (*G)[K_LANES], floa
         EACH_LANE (j)
             r[j] = inv * (label[j] == c ? p[c][j] - 1.0f : p[c][j]);
         EACH_LANE (j)
-            s[j] = inv * (label[j] == c ? r[j] + inv : r[j]);
+            s[j] = inv * (label[j] == c ? r[j] + own : r[j]);
         for (int a = 0; a < K_DIMS; a++) {
             float m = t[K_PROTO_MEAN + a];
             EACH_LANE (j)
@@ -467,9 +468,9 @@ KERNEL void r_proto_loss_range(const struct r_proto_loss *k, int64_t i0, int64_t
         k_unit_lanes(u, inverse);
         k_proto_logits(k, logit, form, u, label);
         k_proto_softmax(logit, value, label, K_CLASSES(k->classes));
-        float half = 0.5f / (k->tau * k->tau);
+        float scale = k->unscaled ? 1.0f : 0.5f / (k->tau * k->tau);
         EACH_LANE (j)
-            value[j] = share[j] > 0 ? share[j] * (value[j] + half * form[j]) : 0.0f;
+            value[j] = share[j] > 0 ? share[j] * (value[j] + scale * form[j]) : 0.0f;
         k_add(sums, 0, value);
         k_proto_grad(k, G, logit, u, label);
         k_proto_back(k, G, u, inverse, share, i, n);

@@ -72,7 +72,9 @@ int aua_scratch(struct trainer *t, struct error *e)
     struct loss_options o = {.classes = t->store->n_classes,
                              .samples = (int)s->mc_samples,
                              .points = (int)s->bcl_cap,
-                             .dice_share = s->dice_share};
+                             .dice_share = s->dice_share,
+                             .likelihood_sum = s->mc_reduce == REDUCE_SUM,
+                             .ged_sum = s->ged_reduce == REDUCE_SUM};
     return loss_scratch_new(&a->scratch, t->dev, &o, e);
 }
 

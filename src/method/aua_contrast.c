@@ -61,8 +61,8 @@ int aua_contrast_begin(struct trainer *t, struct model *student, struct error *e
     return net_new(&a->projection, student->params, &def, &shape, e);
 }
 
-/* Points and rows of one item: a point is projected, a row is compared. Each point is a row of its own, but in the
- * released code's layout. */
+/* Points and rows of one item: a point is projected, a row is compared. Each point is a row of its own, but
+ * in the released code's layout. */
 static void choose_item(struct trainer *t, int item, const uint8_t *label)
 {
     struct aua *a = t->method_state;

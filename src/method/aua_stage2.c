@@ -98,7 +98,10 @@ static void learn_prototypes(struct trainer *t, struct net *net, const struct le
 {
     struct aua *a = t->method_state;
     const struct settings *s = t->set;
-    struct pcl how = {.prototypes = a->prototypes, .tau = s->pcl_tau, .ignore_bg = s->pcl_ignore_bg};
+    struct pcl how = {.prototypes = a->prototypes,
+                      .tau = s->pcl_tau,
+                      .ignore_bg = s->pcl_ignore_bg,
+                      .unscaled = s->pcl_form == PCL_PAPER};
     struct tensor features = net_value(net, "features"), known = part_of(l, 0, &features);
     value[0] = value[1] = 0.0;
     if (s->proto_update && !s->stage2_paste)

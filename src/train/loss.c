@@ -86,6 +86,8 @@ int loss_scratch_new(struct loss_scratch **out, struct device *dev, const struct
     s->dice_share = o->dice_share;
     s->dice_first = o->dice_background ? 0 : 1;
     s->dice_linear = o->dice_linear;
+    s->likelihood_sum = o->likelihood_sum;
+    s->ged_sum = o->ged_sum;
     if (scratch_fill(s, e) < 0) {
         loss_scratch_free(s);
         return -1;

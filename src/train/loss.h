@@ -19,6 +19,8 @@ struct loss_options {
     int points;          /* most rows of the contrast; 0: none */
     double dice_share;   /* of Dice in loss_ce_dice; the rest is cross-entropy */
     int dice_background; /* 1: background is one of the classes that Dice is the mean of */
+    int likelihood_sum;  /* 1: Monte-Carlo likelihood summed over voxels, not their mean */
+    int ged_sum;         /* 1: energy distance summed over pairs of samples, not their mean */
     int dice_linear; /* 1: Dice without squares, 1 - (2 sum p y + eps) / (sum p + sum y + eps), eps 1e-8 */
 };
 
@@ -64,12 +66,13 @@ struct gaussian {
 };
 enum { GAUSSIAN_SAMPLES = 16, GAUSSIAN_RANK = 16 }; /* most; samples is even, in antithetic pairs */
 
-/* Monte-Carlo likelihood, value L_mc (already divided by V and averaged over items). */
+/* Monte-Carlo likelihood: mean over items, and over voxels unless the group is likelihood_sum. */
 void ask_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const struct tensor *label,
                        int samples, double weight, double *value);
 double loss_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const struct tensor *label,
                           int samples, double weight);
-/* Generalised energy distance between student and teacher samples, mean over items. */
+/* Generalised energy distance between student and teacher samples: mean over items, and over pairs of samples
+ * unless the group is ged_sum. */
 void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struct gaussian *teacher,
              int samples, int joint, double weight, double *value);
 
@@ -86,10 +89,10 @@ struct boundary {
     uint8_t *near;       /* room for a byte a voxel: 1 if it is near */
 };
 int boundary_points(int64_t *points, struct boundary *b, struct pool *pool);
-/* The rows of the released code: unit vectors of all boundary voxels are listed channel by channel, the list is
- * read as rows of 16, at most `cap` rows are chosen, and row r has the label of boundary voxel r. The choice is
- * that of boundary_points. Example: of 48 voxels, row 3 holds channel 1 of voxels 0 to 15.
- * All memory is the host's and the caller's. */
+/* The rows of the released code: unit vectors of all boundary voxels are listed channel by channel, the list
+ * is read as rows of 16, at most `cap` rows are chosen, and row r has the label of boundary voxel r. The
+ * choice is that of boundary_points. Example: of 48 voxels, row 3 holds channel 1 of voxels 0 to 15. All
+ * memory is the host's and the caller's. */
 struct scramble {
     int64_t *row_voxels;         /* (cap) whose label each row has */
     int64_t *points;             /* (scramble_room) voxels that the rows hold values of, in raster order */
@@ -138,6 +141,7 @@ struct pcl {
     const struct prototypes *prototypes;
     double tau;
     int ignore_bg; /* 1: only labels > 0 take part */
+    int unscaled;  /* 1: the term u.S u of a voxel's own class counts 1, not 1 / (2 tau^2) */
     int fresh;     /* 1: dfeatures is set, zeros included, not added to */
 };
 void ask_prototypes(struct loss_scratch *s, const struct pcl *how, const struct tensor *features,

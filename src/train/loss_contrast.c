@@ -5,14 +5,17 @@
  *
  *            ln sum_{o != i} exp(g_i.g_o / tau)  -  mean over positives p of g_i.g_p / tau
  *
- * Positives of i are all other points of its class, n - 1 of them, so the second term and its
- * gradient need only the class sums S: mean = g_i.(S - g_i) / (tau (n - 1)). What is left of the
- * pairs is the device's (contrast.h). A point alone in its class is no anchor, but others are
- * compared with it.
+ * Eq. 10 of the AUA paper sums over the anchors (BCL_SUM), the released code takes their mean (BCL_MEAN);
+ * both take the mean over the positives. Positives of i are all other points of its class, n - 1 of them, so
+ * the second term and its gradient need only the class sums S: mean = g_i.(S - g_i) / (tau (n - 1)). What is
+ * left of the pairs is the device's (contrast.h). A point alone in its class is no anchor, but others are
+ * compared with it. If all points have one class (NB_BG_RING with two classes), each anchor has positives
+ * only: the minimum, n ln(n - 1), is reached where all features are equal.
  *
- * In the released code the unit vectors of all near-boundary voxels are gathered with a mask from a channel-first
- * tensor, which lists channel 0 of all voxels, then channel 1. The list is read as rows of 16, which mix voxels and
- * are not of unit length, and then at most `cap` rows are chosen. BCL_OFFICIAL does the same (boundary_scramble).
+ * In the released code the unit vectors of all near-boundary voxels are gathered with a mask from a
+ * channel-first tensor, which lists channel 0 of all voxels, then channel 1. The list is read as rows of 16,
+ * which mix voxels and are not of unit length, and then at most `cap` rows are chosen. BCL_OFFICIAL does the
+ * same (boundary_scramble).
  */
 #include <string.h>
 

@@ -9,16 +9,19 @@
  *
  * Likelihood of item b:  l(s) = sum over voxels of ln softmax(sample s)(label);
  *     L = - mean over b of [ ln sum_s exp l(s) - ln S ] / V
- * and sample s has the share omega(s) = softmax_s l(s) of the gradient. l is a sum over all voxels,
- * so the best sample of a large patch takes nearly everything; samples without a share are not
- * drawn again.
+ * as released. The text of the paper, Eq. 2 to 4, has no 1 / V: log p(y|g) is the sum over the V voxels of
+ * an image and over its classes. Sample s has the share omega(s) = softmax_s l(s) of the gradient. l is a
+ * sum over all voxels, so the best sample of a large patch takes nearly everything; samples without a share
+ * are not drawn again.
  *
  * Energy distance of item b, P the student's samples after softmax, Q the teacher's:
  *     (2 sum_ij d(Pi,Qj) - sum_ij d(Pi,Pj) - sum_ij d(Qi,Qj)) / S^2
- * Distances need only the products K = sum over voxels of P Q, class by class (Gram matrices), and
- * so do the coefficients of their gradients
+ * as released. Eq. 7 has no 1 / S^2: each of the three is a sum over the S x S pairs, i = j included. (Its
+ * indices run from 0 to S, while "we take S samples"; here there are S.) Neither equation has a batch: the
+ * mean over b is the released code's in both forms. Distances need only the products K = sum over voxels of
+ * P Q, class by class (Gram matrices), and so do the coefficients of their gradients
  *     class mean   d = 1 - mean over c of (2 K(c) + eps) / (N(c) + eps),  N = |P|^2 + |Q|^2
- *     joint        d = 1 - sum K(c) / sum N(c),  so 1/2 for equal arguments
+ *     joint        d = 1 - sum K(c) / sum N(c),  so 1/2 for equal arguments (Eq. 8)
  *     dd/dP(c) = -a(c) Q(c) + b(c) P(c)
  */
 #include "train/loss_scratch.h"
@@ -145,7 +148,7 @@ void ask_mc_likelihood(struct loss_scratch *s, const struct gaussian *g, const s
 {
     int items = g->mean.n;
     int64_t voxels = item_voxels(g);
-    double scale = 1.0 / ((double)items * (double)voxels);
+    double scale = 1.0 / ((double)items * (s->likelihood_sum ? 1.0 : (double)voxels));
     CHECK(samples >= 2 && samples <= s->samples && g->mean.c == s->classes);
     *value = 0;
     for (int b = 0; b < items; b++) {
@@ -219,6 +222,7 @@ static double pair_distance(double *a, double *b, const struct grams *g, enum gr
     return 1 - inner / norms;
 }
 
+/* Sum over all pairs of samples. */
 static double ged_value(const struct grams *g)
 {
     double a[KERNEL_CLASSES], b[KERNEL_CLASSES], sum = 0;
@@ -226,16 +230,16 @@ static double ged_value(const struct grams *g)
         for (int j = 0; j < g->samples; j++)
             sum += 2 * pair_distance(a, b, g, GRAM_PQ, i, j) - pair_distance(a, b, g, GRAM_PP, i, j) -
                    pair_distance(a, b, g, GRAM_QQ, i, j);
-    return sum / (g->samples * g->samples);
+    return sum;
 }
 
 /* The table of k_ged_grad: what dGED/dP(i) takes of every Q and P, times weight. A pair of P's
  * occurs twice in the sum, hence the factor 2 for both kinds. */
-static void ged_mix(float *mix, const struct grams *g, double weight)
+static void ged_mix(float *mix, const struct grams *g, double weight, int divisor)
 {
     int n = g->samples;
     double a[KERNEL_CLASSES], b[KERNEL_CLASSES], own[KERNEL_CLASSES];
-    double f = 2 * weight / (n * n);
+    double f = 2 * weight / divisor;
     for (int i = 0; i < n; i++) {
         for (int c = 0; c < g->classes; c++)
             own[c] = 0;
@@ -274,10 +278,10 @@ static void ged_settle(struct loss_scratch *s, const struct pending *p, const do
     struct device *dev = s->dev;
     struct grams g = {sums, s->classes, 2 * l->k.p.pairs, l->joint};
     size_t table = (size_t)g.classes * 2 * (size_t)g.samples * (size_t)g.samples * sizeof(float);
-    *p->value += ged_value(&g) / l->items;
+    *p->value += ged_value(&g) / l->divisor / l->items;
     if (!start_grad(dev, &l->k.d, &l->k.p, l->voxels, l->weight))
         return;
-    ged_mix(s->host, &g, l->weight);
+    ged_mix(s->host, &g, l->weight, l->divisor);
     dev->ops->upload(dev, s->table, s->host, table);
     dev->ops->map(dev, KERNEL_ged_grad, &l->k, l->voxels);
 }
@@ -300,6 +304,7 @@ void ask_ged(struct loss_scratch *s, const struct gaussian *student, const struc
                                  .voxels = voxels,
                                  .joint = joint,
                                  .items = items,
+                                 .divisor = s->ged_sum ? 1 : samples * samples,
                                  .weight = weight / items};
         ged_grams(s->dev, s->found + p->first, &p->of.ged.k, voxels);
     }

@@ -29,6 +29,7 @@ struct ged {
     struct k_ged_grad k;
     int64_t voxels;
     int joint, items;
+    int divisor; /* of the sum over pairs of samples: their number, or 1 */
     double weight;
 };
 
@@ -87,7 +88,7 @@ struct loss_scratch {
     int classes, samples, points;
     double dice_share;
     int dice_first; /* the first class that has a Dice: 1, or 0 with background */
-    int dice_linear;
+    int dice_linear, likelihood_sum, ged_sum;
     struct pending pending[LOSS_PENDING];
     int n_pending;
     size_t asked, room; /* doubles of found: in use, all */

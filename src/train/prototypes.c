@@ -121,6 +121,14 @@ void prototypes_update(struct device *dev, struct prototypes *p, const struct te
 
 /* ---- the loss ------------------------------------------------------------------------------- */
 
+/* Eq. 12 of the AUA paper, with u a feature, M and S mean and covariance of a class:
+ *
+ *     logit(c) = u.M(c) / tau + u.S(c) u / (2 tau^2)      value = mean of [ CE(logit, label) + u.S(label) u ]
+ *
+ * The equation writes the last term with a free index i outside the mean over all pixels; the mean includes
+ * it here, for no other reading has a value. The released code divides that term by 2 tau^2, which is 20,000
+ * at tau = 100; `unscaled` does not. Unit norms of u, M and S are the released code's in both forms. */
+
 /* What the kernels know of one class (K_PROTO_ROW numbers). */
 static void class_row(float *row, const struct prototypes *p, int c)
 {
@@ -171,5 +179,5 @@ void ask_prototypes(struct loss_scratch *s, const struct pcl *how, const struct 
     SUM(dev, proto_loss, voxels, 1, sums + 1, .table = s->table, .features = features->data,
         .dfeatures = dfeatures->data, .fresh = how->fresh, .label = label->data, .weights = by_voxel,
         .classes = p->classes, .ignore_bg = how->ignore_bg, .full = p->full, .tau = (float)how->tau,
-        .weight = weight, .count = sums);
+        .unscaled = how->unscaled, .weight = weight, .count = sums);
 }

@@ -36,6 +36,8 @@ static const struct {
     LATER_ROW(INTEGER, rampup_length, "0"), WORD(sup_dice, SWITCH),
     ROW(INTEGER, ssn_rank), ROW(INTEGER, mc_samples), WORD(cov_mask, COV_MASK),
     WORD(ged_metric, GED_METRIC), WORD(head_norm, SWITCH), WORD(nb_rule, NB_RULE),
+    LATER_WORD(mc_reduce, LOSS_REDUCE, "mean"), LATER_WORD(ged_reduce, LOSS_REDUCE, "mean"),
+    LATER_WORD(pcl_form, PCL_FORM, "released"),
     WORD(bcl_layout, BCL_LAYOUT), WORD(bcl_reduce, BCL_REDUCE), ROW(INTEGER, bcl_cap),
     ROW(REAL, lambda_c), ROW(REAL, bcl_tau), WORD(proto_ckpt, PROTO_CKPT), WORD(proto_update, SWITCH),
     ROW(REAL, lambda_r), ROW(REAL, pcl_tau), WORD(pcl_ignore_bg, SWITCH), WORD(pcl_cov, PCL_COV),

@@ -18,6 +18,10 @@ enum bcl_layout { BCL_CORRECT, BCL_OFFICIAL };
 #define BCL_LAYOUT_WORDS "correct|official"
 enum bcl_reduce { BCL_MEAN, BCL_SUM };
 #define BCL_REDUCE_WORDS "mean|sum"
+enum loss_reduce { REDUCE_MEAN, REDUCE_SUM };
+#define LOSS_REDUCE_WORDS "mean|sum"
+enum pcl_form { PCL_RELEASED, PCL_PAPER };
+#define PCL_FORM_WORDS "released|paper"
 enum ramp_kind { RAMP_STEPS, RAMP_CONTINUOUS };
 #define RAMP_WORDS "steps|continuous"
 enum cov_mask { COV_MASK_AUTO, COV_MASK_NONE, COV_MASK_INSIDE, COV_MASK_FIELD };
@@ -69,13 +73,14 @@ struct settings {
     int sup_dice;                 /* 1: supervised term is the mean of MC likelihood and Dice */
     int64_t ssn_rank, mc_samples; /* 8, 6 (even: antithetic pairs) */
     int cov_mask, ged_metric;
+    int mc_reduce, ged_reduce; /* enum loss_reduce: over voxels; over pairs of samples */
     int head_norm, nb_rule, bcl_layout, bcl_reduce;
     int64_t bcl_cap; /* boundary points a volume: 9000 */
     double lambda_c; /* weight of the boundary-aware contrastive term: 0.09; 0 = off */
     double bcl_tau;  /* 0.07 */
     int proto_ckpt, proto_update;
     double lambda_r, pcl_tau; /* weight of the prototype-aware term: 0.1; 100 */
-    int pcl_ignore_bg, pcl_cov;
+    int pcl_ignore_bg, pcl_cov, pcl_form;
     double pseudo_weight;    /* of the pseudo-labelled part of the loss: 1 */
     double pseudo_threshold; /* voxels whose label is less probable than this are left out: 0 */
     int stage2_init;
