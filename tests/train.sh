@@ -177,6 +177,23 @@ paper-colon5 0.03 paper constant 16,16,16
 paper-text 0.09 paper gaussian auto
 la 0.09 mirror gaussian auto
 end
+# every constant of the pages of presets: | `key`, `key` of `preset` | value; value | where the paper says so |
+for page in paper-la paper-pancreas paper-colon5; do
+    checked=0
+    while IFS='|' read -r _ keys values _; do
+        preset=${page/%pancreas/pancreas20}
+        case $keys in *' of '*) preset=$(tr -d '` ' <<<"${keys##* of }") keys=${keys%% of *} ;; esac
+        IFS=, read -ra key <<<"$(tr -d '` ' <<<"$keys")"
+        IFS=';' read -ra value <<<"$(tr -d '` ' <<<"$values")"
+        [ ${#key[@]} = ${#value[@]} ] || wrong "$page.md: $keys has the values $values"
+        "$falx" train set -o x --preset $preset --print-config >out
+        for i in "${!key[@]}"; do
+            grep -qx "${key[i]} = ${value[i]}" out || wrong "$page.md: ${key[i]} = ${value[i]}, $preset has $(grep "^${key[i]} =" out)"
+            checked=$((checked + 1))
+        done
+    done < <(grep '^| `' "$tests/../docs/presets/$page.md")
+    [ $checked -ge 40 ] || wrong "$page.md: $checked constants"
+done
 succeeds 'patch = 112,112,80' "$falx" train set -o x --preset paper-la --print-config
 succeeds 'largest = true' "$falx" train set -o x --preset la --print-config
 succeeds 'patch = 160,128,80' "$falx" train set -o x --preset la --print-config
