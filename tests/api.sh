@@ -15,7 +15,7 @@ foreign() { awk '$NF !~ /^falx_/ { print $NF }' | grep -vE '^(_init|_fini|_edata
 nm -D --defined-only "$lib/libfalx.so" | grep -q ' T falx_predict$'
 
 "$falx" phantom set --cases 4 --labeled 2 --test 0 --size 24 --quiet
-"$falx" train set -o run --filters 2 --patch 16 --steps 4 --quiet >/dev/null
+"$falx" train --preset none set -o run --filters 2 --patch 16 --steps 4 --quiet >/dev/null
 scan=set/images/phantom_0003.nii.gz
 "$falx" predict run -i $scan -o cli.nii.gz --quiet
 

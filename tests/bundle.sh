@@ -42,7 +42,7 @@ work_through() { # work_through FOLDER COMMAND...: everything that needs a libra
     local in=$1
     shift
     "$@" phantom "$in/set" --cases 4 --labeled 2 --test 2 --size 24 --quiet
-    "$@" train "$in/set" -o "$in/run" --filters 2 --patch 16 --steps 4 --device cpu --quiet
+    "$@" train --preset none "$in/set" -o "$in/run" --filters 2 --patch 16 --steps 4 --device cpu --quiet
     "$@" predict "$in/run" -i "$in/set/images" -o "$in/masks" --device cpu --quiet
     "$@" eval "$in/set/labels" "$in/masks" --csv "$in/scores.csv" --pictures "$in/pictures" --quiet
     "$@" report "$in/run" -o "$in/report.html" --quiet

@@ -51,7 +51,7 @@ tiny="--preset paper-la --filters 2 --patch 32 --batch 2 --labeled-batch 1 --ste
 
 # ---- training -----------------------------------------------------------------------------------
 note='crop box of 3 unlabelled cases taken from their hidden labels, as published (--crop fair: from intensities)'
-expect 0 "$note" "$falx" train la -o run $tiny --labeled 2
+expect 0 "$note" "$falx" train --preset none la -o run $tiny --labeled 2
 grep -q '"crop": "published"' run/run.json || wrong 'run.json does not name the crop'
 grep -q '"hidden_labels_used_for_crop": 3' run/run.json || wrong 'run.json does not count hidden labels'
 [ "$(grep -c . run/cache/train.list)" = 5 ] && [ ! -e run/cache/labels/phantom_0003.nii.gz ] ||
@@ -59,26 +59,26 @@ grep -q '"hidden_labels_used_for_crop": 3' run/run.json || wrong 'run.json does 
 for what in full corners wide; do
     rm -rf other && cp -r la other
     for n in 3 4 5; do relabel other/phantom_000$n/laendo.nrrd $what; done
-    expect 0 'done' "$falx" train other -o $what $tiny --labeled 2
+    expect 0 'done' "$falx" train --preset none other -o $what $tiny --labeled 2
 done
 for model in model stage1; do
     same run/$model.safetensors full/$model.safetensors
     same run/$model.safetensors corners/$model.safetensors
     differ run/$model.safetensors wide/$model.safetensors
 done
-expect 9 '[K05]' "$falx" train la -o run $tiny --labeled 2 --resume --crop fair
-expect 0 'done' "$falx" train la -o run $tiny --labeled 2 --resume
-expect 9 '[K05]' "$falx" train other -o run $tiny --labeled 2 --resume # the wide boxes
+expect 9 '[K05]' "$falx" train --preset none la -o run $tiny --labeled 2 --resume --crop fair
+expect 0 'done' "$falx" train --preset none la -o run $tiny --labeled 2 --resume
+expect 9 '[K05]' "$falx" train --preset none other -o run $tiny --labeled 2 --resume # the wide boxes
 
 echo garbage >other/phantom_0004/laendo.nrrd
-expect 3 'phantom_0004/laendo.nrrd' "$falx" train other -o bad $tiny --labeled 2
-expect 0 'crop box of every case taken from intensities' "$falx" train other -o fair $tiny --labeled 2 --crop fair
+expect 3 'phantom_0004/laendo.nrrd' "$falx" train --preset none other -o bad $tiny --labeled 2
+expect 0 'crop box of every case taken from intensities' "$falx" train --preset none other -o fair $tiny --labeled 2 --crop fair
 grep -q '"hidden_labels_used_for_crop": 0' fair/run.json && grep -q '"crop": "fair"' fair/run.json ||
     wrong 'run.json of a fair run'
 rm other/phantom_0004/laendo.nrrd
-expect 3 '[L01]' "$falx" train other -o bad $tiny --labeled 2
+expect 3 '[L01]' "$falx" train --preset none other -o bad $tiny --labeled 2
 grep -q -- '--crop fair' err || wrong 'L01 does not name the way out'
-expect 0 'done' "$falx" train other -o fair2 $tiny --labeled 2 --crop fair
+expect 0 'done' "$falx" train --preset none other -o fair2 $tiny --labeled 2 --crop fair
 same fair/model.safetensors fair2/model.safetensors
 
 # raw CT layouts, one of them with test cases that have no label

@@ -11,7 +11,7 @@ fail() { echo "FAILED: $*"; exit 1; }
 
 "$falx" phantom set --cases 8 --labeled 4 --test 0 --size 48 --quiet || exit 1
 train() { # train FOLDER DEVICE PRECISION: 20 + 10 + 20 steps of both stages
-    "$falx" train set -o "$1" --device "$2" --precision "$3" --filters 8 --patch 32 --steps 20 --quiet >/dev/null
+    "$falx" train --preset none set -o "$1" --device "$2" --precision "$3" --filters 8 --patch 32 --steps 20 --quiet >/dev/null
 }
 hash() { cat "$1"/model.safetensors "$1"/stage1.safetensors | sha256sum | cut -d' ' -f1; }
 losses() {

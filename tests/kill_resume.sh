@@ -16,7 +16,7 @@ settings="--filters 1 --patch 16 --batch 2 --steps 6 --bcl-cap 200 --val 1 --val
 now() { date +%s%3N; }
 
 start=$(now)
-"$falx" train set -o whole $settings --checkpoint-every 2 >/dev/null || fail 'the undisturbed run'
+"$falx" train --preset none set -o whole $settings --checkpoint-every 2 >/dev/null || fail 'the undisturbed run'
 whole_ms=$(($(now) - start))
 (cd whole && find . | sort) >whole.files
 curve() { [ ! -x "$example" ] || "$example" "$1" none none.nii 2>/dev/null | grep '^loss'; }
@@ -28,7 +28,7 @@ while [ $hit -lt "$kills" ]; do
     resume='' code=137
     every=$((RANDOM % 2 + 1))
     while [ $code = 137 ]; do
-        "$falx" train set -o part $settings --checkpoint-every $every $resume >/dev/null 2>err & pid=$!
+        "$falx" train --preset none set -o part $settings --checkpoint-every $every $resume >/dev/null 2>err & pid=$!
         if [ $hit -lt "$kills" ]; then # enough of them: let it end
             # a resume has less before it: some are killed early, in the middle of going on
             limit=$((RANDOM % 4 == 0 ? whole_ms / 3 : whole_ms))

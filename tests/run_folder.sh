@@ -34,19 +34,19 @@ now() { date +%s%3N; }
 tiny="--filters 2 --patch 16 --steps 4 --quiet"
 slow="--method supervised --filters 8 --patch 64 --batch 2 --labeled-batch 1 --precision f32 --quiet -j 2"
 "$falx" prepare set -o ready --quiet || exit 1
-expect 0 'run steps=8' "$falx" train set -o run $tiny
+expect 0 'run steps=8' "$falx" train --preset none set -o run $tiny
 tidy run
 grep -q '"denormals": "flushed"' run/run.json || wrong 'run.json does not tell the arithmetic [M13]'
 
 # ---- a refused start leaves nothing ----------------------------------------------------------------------
-expect 2 '--labeled 9' "$falx" train set -o gone1 $tiny --labeled 9
-expect 4 'nodata' "$falx" train nodata -o gone2/a/b/ $tiny
-expect 5 'MiB' "$falx" train ready -o gone3/a --patch 1024 --batch 64 --quiet
+expect 2 '--labeled 9' "$falx" train --preset none set -o gone1 $tiny --labeled 9
+expect 4 'nodata' "$falx" train --preset none nodata -o gone2/a/b/ $tiny
+expect 5 'MiB' "$falx" train --preset none ready -o gone3/a --patch 1024 --batch 64 --quiet
 absent gone1 gone2 gone3
 mkdir kept
-expect 2 '--labeled 9' "$falx" train set -o kept/a $tiny --labeled 9
+expect 2 '--labeled 9' "$falx" train --preset none set -o kept/a $tiny --labeled 9
 [ -d kept ] && [ ! -e kept/a ] || wrong 'a folder that was there before the run is gone, or the new one is not'
-expect 2 '--labeled 9' "$falx" train set -o kept $tiny --labeled 9
+expect 2 '--labeled 9' "$falx" train --preset none set -o kept $tiny --labeled 9
 [ -d kept ] || wrong 'the folder that was given is gone'
 
 # ---- full disks [P04] ------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ for out in mask.nii.gz mask.nrrd mask.nii; do # a limit on the size of files sto
     one_line
     absent $out
 done
-expect 4 'full-run/run.json' limited '-f 1' "$falx" train ready -o full-run $tiny
+expect 4 'full-run/run.json' limited '-f 1' "$falx" train --preset none ready -o full-run $tiny
 one_line
 absent full-run
 mkdir masks
@@ -67,31 +67,31 @@ expect 4 'more/' limited '-f 0' "$falx" prepare set -o more --quiet
 tidy .
 if [ -w /dev/full ]; then
     mkdir full-log && ln -s /dev/full full-log/log.txt
-    expect 4 '[P04]' "$falx" train set -o full-log $tiny # to its end, but the log is lost
+    expect 4 '[P04]' "$falx" train --preset none set -o full-log $tiny # to its end, but the log is lost
     says 'log.txt: ' err
     same full-log/model.safetensors run/model.safetensors
 fi
 mkdir long-log && head -c 3000000 /dev/zero >long-log/log.txt # too long to get one more line
-expect 4 '[P04]' limited '-f 2000' "$falx" train set -o long-log $tiny
+expect 4 '[P04]' limited '-f 2000' "$falx" train --preset none set -o long-log $tiny
 [ "$(stat -c %s long-log/log.txt)" = 3000000 ] || wrong 'half a line in the log'
 same long-log/model.safetensors run/model.safetensors
 mkdir no-log no-log/log.txt
-expect 4 'no-log/log.txt' "$falx" train set -o no-log $tiny
+expect 4 'no-log/log.txt' "$falx" train --preset none set -o no-log $tiny
 mkdir pipe-log && mkfifo pipe-log/log.txt
-expect 4 'pipe-log/log.txt' timeout 60 "$falx" train set -o pipe-log $tiny
+expect 4 'pipe-log/log.txt' timeout 60 "$falx" train --preset none set -o pipe-log $tiny
 
 # ---- folders that are none, or go away [P07] ---------------------------------------------------------------
 echo text >file
-expect 4 'file' "$falx" train set -o file $tiny
+expect 4 'file' "$falx" train --preset none set -o file $tiny
 one_line
-expect 4 'file/run' "$falx" train set -o file/run $tiny
+expect 4 'file/run' "$falx" train --preset none set -o file/run $tiny
 one_line
 ln -s nowhere dangling
-expect 4 'dangling' "$falx" train set -o dangling $tiny
+expect 4 'dangling' "$falx" train --preset none set -o dangling $tiny
 long="--method supervised --filters 2 --patch 16 --steps 2000 --checkpoint-every 1 --quiet"
 for how in 'rm -rf away' 'mv away moved'; do
     rm -rf away moved
-    "$falx" train set -o away $long >out 2>err & pid=$!
+    "$falx" train --preset none set -o away $long >out 2>err & pid=$!
     await away/checkpoint-b.safetensors
     for _ in $(seq 50); do $how 2>/dev/null && break; done # a file may come while rm is at work
     code=0 start=$(now)
@@ -117,12 +117,12 @@ kill -9 $pid
 wait $pid 2>/dev/null
 mkdir ghost
 echo 'pid 1 on elsewhere since 1999-12-31 23:59:59 UTC' >ghost/running
-expect 0 done "$falx" train set -o ghost $tiny
+expect 0 done "$falx" train --preset none set -o ghost $tiny
 tidy ghost
-"$falx" train set -o part --filters 2 --patch 16 --steps 200 --checkpoint-every 2 --quiet >out 2>err & pid=$!
+"$falx" train --preset none set -o part --filters 2 --patch 16 --steps 200 --checkpoint-every 2 --quiet >out 2>err & pid=$!
 await part/checkpoint-b.safetensors
 kill -9 $pid
-"$falx" train set -o part --filters 2 --patch 16 --steps 200 --checkpoint-every 2 --quiet --resume >out 2>err & pid2=$!
+"$falx" train --preset none set -o part --filters 2 --patch 16 --steps 200 --checkpoint-every 2 --quiet --resume >out 2>err & pid2=$!
 wait $pid 2>/dev/null # the kernel may take a moment to bury the first
 sleep 0.3
 if kill -0 $pid2 2>/dev/null; then
@@ -132,12 +132,12 @@ fi
 code=0
 wait $pid2 || code=$?
 [ $code = 0 ] || [ $code = 10 ] || [ $code = 9 ] || wrong "resume after kill -9: exit $code, $(cat err)"
-expect 0 done "$falx" train set -o part --filters 2 --patch 16 --steps 200 --checkpoint-every 2 --quiet --resume
+expect 0 done "$falx" train --preset none set -o part --filters 2 --patch 16 --steps 200 --checkpoint-every 2 --quiet --resume
 tidy part
 
 # ---- readers [P10], and two clocks [P14] -----------------------------------------------------------------------
 grow="--filters 2 --patch 16 --steps 100 --checkpoint-every 1 --val 1 --val-every 3 --quiet"
-"$falx" train set -o grow $grow >out1 2>err1 & pid=$!
+"$falx" train --preset none set -o grow $grow >out1 2>err1 & pid=$!
 await grow/best.safetensors
 looks=0
 while kill -0 $pid 2>/dev/null; do
@@ -147,7 +147,7 @@ while kill -0 $pid 2>/dev/null; do
 done
 wait $pid || wrong "a run that was read: $(cat err1)"
 [ $looks -gt 0 ] || wrong 'nobody had time to read'
-TZ=Pacific/Kiritimati "$falx" train set -o later $grow >out 2>err || wrong "$(cat err)"
+TZ=Pacific/Kiritimati "$falx" train --preset none set -o later $grow >out 2>err || wrong "$(cat err)"
 for f in checkpoint-a checkpoint-b model stage1 best; do same grow/$f.safetensors later/$f.safetensors; done
 
 [ $failures = 0 ] || { echo "$failures wrong"; exit 1; }

@@ -32,7 +32,8 @@ static int parse(struct config *c, struct error *e, enum verb verb, ...)
 static void parse_plain(struct config *c, enum verb verb)
 {
     struct error e = {.code = ERR_NONE};
-    if (parse(c, &e, verb, "--print-config", NULL) < 0)
+    const char *plain = verb == VERB_TRAIN ? "--preset=none" : "--print-config";
+    if (parse(c, &e, verb, "--print-config", plain, NULL) < 0)
         test_fail("%s: %s", verbs[verb].name, e.text);
 }
 
@@ -147,8 +148,7 @@ static void defaults_read_back(void **state)
         for (const struct option_row *o = options; o < options + n_options; o++)
             if (o->verbs & 1u << v && o->value && o->kind != OPTION_INT3 &&
                 strcmp(o->name, "labeled-batch") != 0 && strcmp(o->name, "consistency") != 0 &&
-                strcmp(o->name, "steps") != 0 &&
-                !(o->traits & OPTION_ARGV_ONLY)) {
+                strcmp(o->name, "steps") != 0 && !(o->traits & OPTION_ARGV_ONLY)) {
                 option_text(text, sizeof text, o, &c);
                 assert_string_equal(text, o->value);
             }
@@ -668,6 +668,48 @@ static void json_holds_the_config(void **state)
     config_free(&c);
 }
 
+/* Without --preset and --method: auto; without steps and time, too: within 40 minutes. */
+static void default_preset(void **state)
+{
+    (void)state;
+    struct config file;
+    struct error why = {.code = ERR_NONE};
+    char path[] = "/tmp/falx-config-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, "method = mt\n", 12) == 12 && close(fd) == 0);
+    assert_int_equal(parse(&file, &why, VERB_TRAIN, "set", "-o", "run", "--config", path, NULL), 0);
+    unlink(path);
+    assert_true(!file.train_preset && !file.max_time && file.set.steps == 6000);
+    assert_string_equal(file.set.method, "mt");
+    config_free(&file);
+    static const struct {
+        const char *words[2], *preset, *method, *max_time;
+        int64_t steps;
+    } want[] = {
+        {{"--lr=0.1", NULL}, "auto", "copy-paste", "40m", 3200},
+        {{"--steps=7", NULL}, "auto", "copy-paste", NULL, 7},
+        {{"--max-time=5m", NULL}, "auto", "copy-paste", "5m", 3200},
+        {{"--time-plan=run", NULL}, "auto", "copy-paste", NULL, 3200},
+        {{"--steps=auto", "--max-time=1h"}, "auto", "copy-paste", "1h", 0},
+        {{"--preset=auto", NULL}, "auto", "copy-paste", NULL, 3200},
+        {{"--preset=none", NULL}, "none", "aua", NULL, 6000},
+        {{"--method=aua", NULL}, NULL, "aua", NULL, 6000},
+        {{"--method=mt", "--max-time=5m"}, NULL, "mt", "5m", 0},
+        {{"--preset=la", "--method=mt"}, "la", "mt", NULL, 8000},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct config c;
+        struct error e = {.code = ERR_NONE};
+        if (parse(&c, &e, VERB_TRAIN, "set", "-o", "run", want[i].words[0], want[i].words[1], NULL) < 0)
+            test_fail("%zu: %s", i, e.text);
+        assert_string_equal(c.train_preset ? c.train_preset : "", want[i].preset ? want[i].preset : "");
+        assert_string_equal(c.set.method, want[i].method);
+        assert_string_equal(c.max_time ? c.max_time : "", want[i].max_time ? want[i].max_time : "");
+        assert_int_equal(c.set.steps, want[i].steps);
+        config_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -675,6 +717,7 @@ int main(void)
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(words_match_enums),
         cmocka_unit_test(defaults_read_back),
+        cmocka_unit_test(default_preset),
         cmocka_unit_test(odd_values_read_back),
         cmocka_unit_test(help_mentions_every_option),
         cmocka_unit_test(forms_of_options),

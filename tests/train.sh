@@ -13,6 +13,8 @@ same() { cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
 
 . "$tests/lib.sh"
 
+await() { for _ in $(seq 400); do [ -e "$1" ] && return; sleep 0.02; done; wrong "$1 did not appear"; }
+
 limited() { # limited FLAGS COMMAND...: under `ulimit FLAGS`
     local flags=$1
     shift
@@ -23,32 +25,32 @@ limited() { # limited FLAGS COMMAND...: under `ulimit FLAGS`
 tiny="--filters 2 --patch 16 --steps 4 --quiet"
 
 # ---- a run, and what a second start says --------------------------------------------------------
-succeeds 'run steps=8' "$falx" train set -o run $tiny
+succeeds 'run steps=8' "$falx" train --preset none set -o run $tiny
 for f in model stage1; do [ -s run/$f.safetensors ] || wrong "no $f.safetensors"; done
 [ "$(stat -c %a run/run.json)" = 600 ] || wrong 'run.json can be read by others'
 grep -q 'stage2 4/4' run/log.txt || wrong 'log.txt does not tell of the last step'
 [ -z "$(find run -name '.falx-*')" ] || wrong 'temporary files left'
-refused 2 O01 '' "$falx" train set -o run $tiny
+refused 2 O01 '' "$falx" train --preset none set -o run $tiny
 cp run/model.safetensors first
-succeeds 'run: ' "$falx" train set -o run --filters 2 --patch 16 --steps 4 --resume
+succeeds 'run: ' "$falx" train --preset none set -o run --filters 2 --patch 16 --steps 4 --resume
 same run/model.safetensors first
-refused 9 K05 '' "$falx" train set -o run --filters 2 --patch 16 --steps 5 --quiet --resume
-refused 9 '' 'seed' "$falx" train set -o run $tiny --seed 3 --resume
+refused 9 K05 '' "$falx" train --preset none set -o run --filters 2 --patch 16 --steps 5 --quiet --resume
+refused 9 '' 'seed' "$falx" train --preset none set -o run $tiny --seed 3 --resume
 "$falx" phantom others --cases 7 --labeled 2 --test 0 --size 32 --seed 9 --quiet
-refused 9 K05 '' "$falx" train others -o run $tiny --resume
+refused 9 K05 '' "$falx" train --preset none others -o run $tiny --resume
 mv set/labels/phantom_0002.nii.gz label
-refused 9 K05 '' "$falx" train set -o run $tiny --resume
+refused 9 K05 '' "$falx" train --preset none set -o run $tiny --resume
 mv label set/labels/phantom_0002.nii.gz
-refused 2 '' '--override: "stepz"' "$falx" train set -o run $tiny --resume --override lr,stepz
+refused 2 '' '--override: "stepz"' "$falx" train --preset none set -o run $tiny --resume --override lr,stepz
 cp -r run other
-succeeds ' other steps=' "$falx" train set -o other $tiny --resume --weight-decay 0.01 --override weight-decay
-succeeds 'anew: ' "$falx" train set -o anew --filters 2 --patch 16 --steps 4 --resume
+succeeds ' other steps=' "$falx" train --preset none set -o other $tiny --resume --weight-decay 0.01 --override weight-decay
+succeeds 'anew: ' "$falx" train --preset none set -o anew --filters 2 --patch 16 --steps 4 --resume
 says 0.0067 err; says '--rampup continuous' err
 same anew/model.safetensors first
 cp -r run lost && rm lost/*.safetensors # what it took counts no longer
 python3 -c "import sqlite3
 with sqlite3.connect('lost/metrics.sqlite') as db: db.execute(\"update facts set value = '1e6' where key = 'seconds'\")"
-succeeds 'lost: ' "$falx" train set -o lost --filters 2 --patch 16 --steps 4 --resume
+succeeds 'lost: ' "$falx" train --preset none set -o lost --filters 2 --patch 16 --steps 4 --resume
 "$falx" report lost -o lost.html --json | grep -Eq '"seconds": [0-9]{1,3}\.' || wrong 'seconds of steps that were lost count'
 
 cp -r run stale && rm stale/run.json # its numbers are those of nobody
@@ -57,28 +59,28 @@ succeeds '"steps": 2,' "$falx" report stale -o stale.html --json
 
 cp -r run torn && truncate -s 5000 torn/metrics.sqlite && cp torn/metrics.sqlite damaged && echo old >torn/metrics.sqlite-journal
 refused 3 K02 '' "$falx" report torn -o torn.html
-succeeds 'metrics.sqlite.damaged' "$falx" train set -o torn $tiny --resume
+succeeds 'metrics.sqlite.damaged' "$falx" train --preset none set -o torn $tiny --resume
 same torn/metrics.sqlite.damaged damaged
 same torn/model.safetensors first
 succeeds '1 run' "$falx" report torn -o torn.html
 
-refused 3 L10 '' "$falx" train set -o unlearnt $tiny --val 2
+refused 3 L10 '' "$falx" train --preset none set -o unlearnt $tiny --val 2
 [ ! -e unlearnt ] || wrong "without a label to learn from scans were prepared: $(find unlearnt | head -3)"
 
-refused 3 L07 'set:' "$falx" train set -o unlearnt $tiny --label-map 1=0
-succeeds '2 of 3 classes' "$falx" train set -o gap $tiny --label-map 1=3
+refused 3 L07 'set:' "$falx" train --preset none set -o unlearnt $tiny --label-map 1=0
+succeeds '2 of 3 classes' "$falx" train --preset none set -o gap $tiny --label-map 1=3
 
 # ---- trainings that share a folder of prepared cases wait for each other -------------------------
-succeeds done "$falx" train set -o shared-1 $tiny --recipe la --cache shared
+succeeds done "$falx" train --preset none set -o shared-1 $tiny --recipe la --cache shared
 flock shared sleep 2 & pid=$!
 sleep 0.2
-succeeds 'shared: ' "$falx" train set -o shared-2 ${tiny% --quiet} --recipe la --cache shared
+succeeds 'shared: ' "$falx" train --preset none set -o shared-2 ${tiny% --quiet} --recipe la --cache shared
 kill -0 $pid 2>/dev/null && wrong 'a training did not wait for the folder of prepared cases'
 same shared-2/model.safetensors shared-1/model.safetensors
-refused 2 '' '--cache: ' timeout 20 "$falx" train set -o own $tiny --cache ./own
+refused 2 '' '--cache: ' timeout 20 "$falx" train --preset none set -o own $tiny --cache ./own
 [ ! -e own ] || wrong 'a run that was its own cache left a folder'
 for i in 1 2 3; do
-    "$falx" train set -o shared-$i-of-3 $tiny --recipe la --cache together >/dev/null 2>err-$i &
+    "$falx" train --preset none set -o shared-$i-of-3 $tiny --recipe la --cache together >/dev/null 2>err-$i &
 done
 wait
 for i in 1 2 3; do same shared-$i-of-3/model.safetensors shared-1/model.safetensors; done
@@ -88,76 +90,85 @@ precisions=f32
 if "$falx" doctor --json | grep -q '"amx_bf16": true\|"avx512_bf16": true'; then
     precisions='f32 bf16'
 else
-    refused 6 '' 'bf16' "$falx" train set -o no-bf16 $tiny --precision bf16
+    refused 6 '' 'bf16' "$falx" train --preset none set -o no-bf16 $tiny --precision bf16
 fi
-refused 6 '' 'tf32' "$falx" train set -o no-gpu $tiny --precision tf32 --device cpu
+refused 6 '' 'tf32' "$falx" train --preset none set -o no-gpu $tiny --precision tf32 --device cpu
 for p in $precisions; do
     for j in 1 2 4; do
-        succeeds done "$falx" train set -o $p-$j $tiny --precision $p -j $j
+        succeeds done "$falx" train --preset none set -o $p-$j $tiny --precision $p -j $j
         same $p-$j/model.safetensors $p-1/model.safetensors
         same $p-$j/stage1.safetensors $p-1/stage1.safetensors
     done
 done
 
 # ---- refusals ----------------------------------------------------------------------------------------
-refused 4 '' 'nodata' "$falx" train nodata -o x1 $tiny
-refused 2 '' '--labeled 9' "$falx" train set -o x2 $tiny --labeled 9
-refused 4 '' 'nolist' "$falx" train set -o x3 $tiny --labeled nolist
-refused 2 '' '--val' "$falx" train set -o x4 $tiny --val 5
-refused 3 L10 '' "$falx" train set -o x5 $tiny --val 2
+refused 4 '' 'nodata' "$falx" train --preset none nodata -o x1 $tiny
+refused 2 '' '--labeled 9' "$falx" train --preset none set -o x2 $tiny --labeled 9
+refused 4 '' 'nolist' "$falx" train --preset none set -o x3 $tiny --labeled nolist
+refused 2 '' '--val' "$falx" train --preset none set -o x4 $tiny --val 5
+refused 3 L10 '' "$falx" train --preset none set -o x5 $tiny --val 2
 printf 'phantom_0001\nphantom_0099\n' >list
-refused 3 L01 '"phantom_0099"' "$falx" train set -o x6 $tiny --val list
+refused 3 L01 '"phantom_0099"' "$falx" train --preset none set -o x6 $tiny --val list
 printf 'phantom_0003\n' >list
-refused 2 '' '"phantom_0003"' "$falx" train set -o x6 $tiny --val list
+refused 2 '' '"phantom_0003"' "$falx" train --preset none set -o x6 $tiny --val list
 printf '# one\r\n\n phantom_0002.nii.gz \r\n' >list # as --labeled takes it
-succeeds 'done x6' "$falx" train set -o x6 $tiny --val list
+succeeds 'done x6' "$falx" train --preset none set -o x6 $tiny --val list
 grep -A1 '"validation_cases"' x6/run.json | grep -q phantom_0002 || wrong 'the validation case of a list with comments'
-refused 2 '' '--max-time' "$falx" train set -o x7 $tiny --budget 5x
-refused 2 C03 '' "$falx" train set -o x8 --patch 20 --quiet
+refused 2 '' '--max-time' "$falx" train --preset none set -o x7 $tiny --budget 5x
+refused 2 C03 '' "$falx" train --preset none set -o x8 --patch 20 --quiet
 for m in mt ua-mt entropy dtc dan sassnet simcvd mc-net mc-net-plus urpc cct aua; do
     refused 2 '' "$m" "$falx" train set -o x8 $tiny --method $m --labeled-batch 4
 done
 refused 2 '' 'ict' "$falx" train set -o x8 $tiny --method ict --labeled-batch 3
 refused 2 '' 'copy-paste' "$falx" train set -o x8 $tiny --method copy-paste --labeled-batch 3
-refused 2 '' 'paste' "$falx" train set -o x8 $tiny --stage2-paste --labeled-batch 1
-refused 2 '' 'stage2-cov' "$falx" train set -o x8 $tiny --stage2-paste --stage2-cov
+refused 2 '' 'paste' "$falx" train --preset none set -o x8 $tiny --stage2-paste --labeled-batch 1
+refused 2 '' 'stage2-cov' "$falx" train --preset none set -o x8 $tiny --stage2-paste --stage2-cov
 [ ! -e x8 ] || wrong 'settings that were refused left a folder'
-refused 4 '' '/proc/run' "$falx" train set -o /proc/run $tiny
-refused 5 '' 'MiB' "$falx" train set -o x9 --patch 1024 --batch 64 --quiet
-"$falx" train set -o x10 $tiny --label-map 1=150 2>err && wrong 'more samples of classes than there is room for'
+refused 4 '' '/proc/run' "$falx" train --preset none set -o /proc/run $tiny
+refused 5 '' 'MiB' "$falx" train --preset none set -o x9 --patch 1024 --batch 64 --quiet
+"$falx" train --preset none set -o x10 $tiny --label-map 1=150 2>err && wrong 'more samples of classes than there is room for'
 says '--mc-samples 6' err; says '[C03]' err
 mkdir locked && chmod 555 locked
-[ -w locked ] || refused 4 '' 'locked' "$falx" train set -o locked/run $tiny
+[ -w locked ] || refused 4 '' 'locked' "$falx" train --preset none set -o locked/run $tiny
 
 # ---- validation, time limit, presets -----------------------------------------------------------------------
-succeeds 'dice=0' "$falx" train set -o val $tiny --val 1 --val-every 2
+succeeds 'dice=0' "$falx" train --preset none set -o val $tiny --val 1 --val-every 2
 [ -s val/best.safetensors ] || wrong 'no best.safetensors'
 [ "$(grep -c validation val/log.txt)" = 4 ] || wrong 'not four validations in the log'
 printf 'phantom_0002\r\n' >list
-succeeds 'dice=0' "$falx" train set -o val2 $tiny --val list --val-every 2
+succeeds 'dice=0' "$falx" train --preset none set -o val2 $tiny --val list --val-every 2
 same val/model.safetensors val2/model.safetensors
-succeeds ' steps' "$falx" train set -o limited --filters 2 --patch 16 --max-time 4s --val 1
+succeeds ' steps' "$falx" train --preset none set -o limited --filters 2 --patch 16 --max-time 4s --val 1
 [ -s limited/time-plan.json ] && [ -s limited/model.safetensors ] || wrong 'a run with --max-time lacks a file'
 grep -q '"steps": 6000,' limited/run.json || wrong 'nominal steps are not recorded'
-succeeds 'again steps=' "$falx" train set -o again --filters 2 --patch 16 --time-plan limited --val 1
+succeeds 'again steps=' "$falx" train --preset none set -o again --filters 2 --patch 16 --time-plan limited --val 1
 same again/model.safetensors limited/model.safetensors
 same again/best.safetensors limited/best.safetensors
 python3 -c "import json
 was, now = (json.load(open(run + '/time-plan.json')) for run in ('limited', 'again'))
 assert now['decisions'] == was['decisions'] and now['max_time'] == 0 < was['max_time']" || wrong 'decisions were not repeated'
-succeeds 'limited: ' "$falx" train set -o limited --filters 2 --patch 16 --budget 4s --val 1 --resume
-refused 2 C01 '--time-plan' "$falx" train set -o x11 $tiny --max-time 5s --time-plan limited
-refused 9 K05 '' "$falx" train set -o x11 $tiny --time-plan limited/time-plan.json --quiet
-refused 4 '' 'x12' "$falx" train set -o x11 $tiny --time-plan x12 --quiet
-"$falx" train set -o killed --filters 2 --patch 16 --max-time 6s --checkpoint-every 5 --quiet >out 2>err & pid=$!
+succeeds 'limited: ' "$falx" train --preset none set -o limited --filters 2 --patch 16 --budget 4s --val 1 --resume
+refused 2 C01 '--time-plan' "$falx" train --preset none set -o x11 $tiny --max-time 5s --time-plan limited
+refused 9 K05 '' "$falx" train --preset none set -o x11 $tiny --time-plan limited/time-plan.json --quiet
+refused 4 '' 'x12' "$falx" train --preset none set -o x11 $tiny --time-plan x12 --quiet
+"$falx" train --preset none set -o killed --filters 2 --patch 16 --max-time 6s --checkpoint-every 5 --quiet >out 2>err & pid=$!
 for _ in $(seq 400); do [ -e killed/checkpoint-b.safetensors ] && break; sleep 0.01; done
 kill -KILL $pid
 wait $pid 2>/dev/null
-refused 9 '' '--max-time' "$falx" train set -o killed --filters 2 --patch 16 --steps 6000 --time-plan limited --resume --checkpoint-every 5 --quiet
-succeeds 'killed steps=' "$falx" train set -o killed --filters 2 --patch 16 --resume --checkpoint-every 5
-succeeds 'done again2' "$falx" train set -o again2 --filters 2 --patch 16 --time-plan killed
+refused 9 '' '--max-time' "$falx" train --preset none set -o killed --filters 2 --patch 16 --steps 6000 --time-plan limited --resume --checkpoint-every 5 --quiet
+succeeds 'killed steps=' "$falx" train --preset none set -o killed --filters 2 --patch 16 --resume --checkpoint-every 5
+succeeds 'done again2' "$falx" train --preset none set -o again2 --filters 2 --patch 16 --time-plan killed
 same again2/model.safetensors killed/model.safetensors
-"$falx" train set -o days --filters 8 --patch 32 --steps 10000000 >out 2>err & pid=$!
+"$falx" train set -o bare --patch 16 --filters 2 >out 2>err & pid=$!
+await bare/run.json
+kill -TERM $pid
+wait $pid
+[ $? = 10 ] && head -1 err | grep -q 'preset auto .*copy-paste: 800 + 3200 steps.* 40m; --max-time' ||
+    wrong "the default is not announced: $(cat err)"
+grep -q '"max-time": "40m"' bare/run.json && grep -q '"preset": "auto"' bare/run.json || wrong 'the default is not recorded'
+succeeds 'method steps=' "$falx" train set -o method --method supervised --patch 16 --filters 2 --steps 2
+head -1 err | grep -q 'supervised: 2 steps; --max-time' || wrong "the plan is not announced: $(head -1 err)"
+"$falx" train --preset none set -o days --filters 8 --patch 32 --steps 10000000 >out 2>err & pid=$!
 for _ in $(seq 400); do grep -q ' hours .*--max-time' err && break; sleep 0.02; done
 kill -TERM $pid
 wait $pid
@@ -207,13 +218,12 @@ refused 2 '' '[C0' "$falx" train set -o x --preset paper-moon --print-config
 # ---- signals -----------------------------------------------------------------------------------------------
 long="--filters 2 --patch 16 --steps 60 --checkpoint-every 10 --quiet"
 slow="--method supervised --filters 8 --patch 64 --batch 2 --labeled-batch 1 --precision f32 --quiet -j 2"
-await() { for _ in $(seq 400); do [ -e "$1" ] && return; sleep 0.02; done; wrong "$1 did not appear"; }
 
-"$falx" train set -o whole $long >out 2>err || wrong "long run: $(tail -1 err)"
+"$falx" train --preset none set -o whole $long >out 2>err || wrong "long run: $(tail -1 err)"
 stopped=0
 for signal in TERM INT HUP; do
     rm -rf part
-    setsid "$falx" train set -o part $long >out 2>err & pid=$! # a background job of a script ignores INT
+    setsid "$falx" train --preset none set -o part $long >out 2>err & pid=$! # a background job of a script ignores INT
     await part/checkpoint-b.safetensors
     start=$SECONDS code=0
     kill -$signal $pid 2>/dev/null
@@ -222,7 +232,7 @@ for signal in TERM INT HUP; do
     if [ $code = 10 ]; then
         stopped=$((stopped + 1))
         grep -q '\[P11\]' err && [ "$(wc -l <err)" = 1 ] || wrong "SIG$signal: $(cat err)"
-        succeeds done "$falx" train set -o part $long --resume
+        succeeds done "$falx" train --preset none set -o part $long --resume
     elif [ $code != 0 ]; then
         wrong "SIG$signal: exit $code, $(cat err)"
     fi
@@ -244,25 +254,25 @@ wait $pid || code=$?
 [ -z "$(find busy -name '.falx-*')" ] || wrong 'temporary files left by the second signal'
 
 # ---- surroundings -------------------------------------------------------------------------------------------
-"$falx" train set -o pipe --filters 2 --patch 16 --steps 4 2>&1 | head -0
+"$falx" train --preset none set -o pipe --filters 2 --patch 16 --steps 4 2>&1 | head -0
 [ "${PIPESTATUS[0]}" = 0 ] || wrong 'a log reader that went away ended the run'
 mkdir plain && for i in 1 2 3 4; do cp set/images/phantom_000$i.nii.gz plain/$i.nii; done # a warning each
 "$falx" predict run -i plain -o piped 2>&1 | head -0
 [ "$(ls piped | wc -l)" = 4 ] || wrong "a closed pipe for warnings ended predict after $(ls piped | wc -l) of 4 masks"
-"$falx" train set -o closed $tiny >&- 2>&- <&- || wrong 'closed standard files ended the run'
-"$falx" train set -o full $tiny >/dev/full 2>/dev/full || wrong 'a full stdout ended the run'
-env -i "$falx" train set -o homeless $tiny >out 2>err || wrong "empty environment: $(cat err)"
+"$falx" train --preset none set -o closed $tiny >&- 2>&- <&- || wrong 'closed standard files ended the run'
+"$falx" train --preset none set -o full $tiny >/dev/full 2>/dev/full || wrong 'a full stdout ended the run'
+env -i "$falx" train --preset none set -o homeless $tiny >out 2>err || wrong "empty environment: $(cat err)"
 for r in pipe closed full homeless; do same $r/model.safetensors first; done
-(umask 0777; exec "$falx" train set -o masked $tiny) >out 2>err; code=$?
+(umask 0777; exec "$falx" train --preset none set -o masked $tiny) >out 2>err; code=$?
 { [ $code = 0 ] && [ ! -s err ]; } || { [ $code = 4 ] && [ "$(wc -l <err)" = 1 ]; } ||
     wrong "umask 0777: exit $code, $(cat err)"
 chmod -R u+rwX masked 2>/dev/null
-refused 4 Z12 '' limited '-f 1' "$falx" train set -o small-files $tiny
-refused 4 '' 'few-files' limited '-n 5' "$falx" train set -o few-files $tiny
-succeeds done limited '-n 16' "$falx" train set -o sixteen-files $tiny
-refused 5 '' '292 MiB' limited '-v 300000' "$falx" train set \
+refused 4 Z12 '' limited '-f 1' "$falx" train --preset none set -o small-files $tiny
+refused 4 '' 'few-files' limited '-n 5' "$falx" train --preset none set -o few-files $tiny
+succeeds done limited '-n 16' "$falx" train --preset none set -o sixteen-files $tiny
+refused 5 '' '292 MiB' limited '-v 300000' "$falx" train --preset none set \
     -o small-memory --patch 96 --quiet
-limited '-s 256' "$falx" train set -o small-stack $tiny >out 2>err; code=$?
+limited '-s 256' "$falx" train --preset none set -o small-stack $tiny >out 2>err; code=$?
 [ $code = 0 ] || { [ $code = 4 ] && grep -q 'ulimit -s' err; } || wrong "ulimit -s 256: exit $code"
 # whatever address space is left, and wherever it ends: done or refused, never a crash of a stack that cannot grow
 for kb in $(seq 12000 400 24000); do
@@ -295,7 +305,7 @@ done
 refused 2 O01 '' "$falx" predict run -i $scans -o masks
 # a run can ask for mirror images itself; --no-tta and --tta are stronger, and mean the images training saw;
 # likewise for the largest component and statistics of the scan
-succeeds done "$falx" train set -o mirrored $tiny --augment mild --tta --largest --adapt
+succeeds done "$falx" train --preset none set -o mirrored $tiny --augment mild --tta --largest --adapt
 for how in '' --tta --no-tta --adapt --no-adapt; do
     succeeds '1 mask' "$falx" predict mirrored -i $scans --part 1/6 -o "seen$how" --prob $how
 done
@@ -372,7 +382,7 @@ succeeds 'prepared' "$falx" prepare set -o sevens --preset none --label-map 1=7
 succeeds '--label-map 7=1' "$falx" eval sevens set
 # what knows how unsure it is: stage 1, or stage 2 if its covariance was trained
 for cov in '' --stage2-cov; do
-    succeeds done "$falx" train set -o "unsure$cov" $tiny $cov
+    succeeds done "$falx" train --preset none set -o "unsure$cov" $tiny $cov
     succeeds ambiguity "$falx" predict "unsure$cov" -i $one -o "first$cov.nii.gz" --uncertainty
     rm "unsure$cov/stage1.safetensors"
 done
@@ -387,10 +397,10 @@ refused 2 '' '.mha' "$falx" predict run -i $one -o one.mha
 refused 4 '' 'nowhere' "$falx" predict run -i $one -o nowhere/one.nii.gz
 refused 2 '' 'stride' "$falx" predict run -i $one -o strided.nii.gz --stride 17
 # windows are settings of a run: recorded, followed by predict and pseudo, no part of a training step
-refused 2 C03 '' "$falx" train set -o gaps $tiny --stride 17
+refused 2 C03 '' "$falx" train --preset none set -o gaps $tiny --stride 17
 [ ! -e gaps ] || wrong 'windows with gaps left a folder'
-succeeds done "$falx" train set -o windowed $tiny --window-mode constant --stride 4,5,6
-succeeds done "$falx" train set -o unwindowed $tiny
+succeeds done "$falx" train --preset none set -o windowed $tiny --window-mode constant --stride 4,5,6
+succeeds done "$falx" train --preset none set -o unwindowed $tiny
 same windowed/model.safetensors unwindowed/model.safetensors
 grep -q '"window_fusion": "constant"' windowed/run.json || wrong 'the windows of a run are not recorded'
 follow() { # follow NAME RUN OPTIONS...: the probabilities, which show every window
@@ -411,7 +421,7 @@ same usual_foreground.nii.gz older_foreground.nii.gz
 succeeds ambiguity "$falx" pseudo windowed set -o as-run
 succeeds ambiguity "$falx" pseudo unwindowed set -o as-given --window-mode constant --stride 4,5,6
 diff -r as-run as-given >/dev/null || wrong 'pseudo does not follow the windows of a run'
-refused 9 '' 'stride[2] = 6' "$falx" train set -o windowed $tiny --window-mode constant --stride 4,5,7 --resume
+refused 9 '' 'stride[2] = 6' "$falx" train --preset none set -o windowed $tiny --window-mode constant --stride 4,5,7 --resume
 refused 3 S11 '' "$falx" predict model.pt -i $one -o x.nii.gz
 touch model.pt && refused 3 '' 'pickle' "$falx" predict model.pt -i $one -o x.nii.gz
 refused 4 '' 'norun' "$falx" predict norun -i $one -o x.nii.gz

@@ -4,6 +4,8 @@
  *
  *     default (options.c)  ->  preset (presets.c)  ->  config file (--config)  ->  command line
  *
+ * If neither names a preset or a method, `falx train` takes preset auto.
+ *
  * All values pass through option_set(), so a default, a line and a flag obey the same rules. The
  * file is read between the other two, which is why the command line is first only scanned:
  * scan_word() splits it into (option, value) pairs and positional arguments without setting
@@ -436,6 +438,18 @@ static int finish(struct config *c, struct error *e)
     return method && method->check ? method->check(&c->set, e) : 0;
 }
 
+/* A training without --preset and --method has preset auto and, unless its steps or its time are given, a time
+ * limit. unnamed: the default of --method. */
+static int choose_preset(struct config *c, const char *unnamed, struct error *e)
+{
+    if (c->verb != VERB_TRAIN || c->train_preset || c->set.method != unnamed)
+        return 0;
+    c->preset_chosen = 1;
+    if (c->set.steps == 0 && !c->max_time && !c->time_plan && !(c->max_time = (char *)own(c, CONFIG_TIME, e)))
+        return -1;
+    return (c->train_preset = (char *)own(c, "auto", e)) ? 0 : -1;
+}
+
 /* File, then command line. */
 static int apply_all(struct config *c, const struct scan *s, struct error *e)
 {
@@ -491,9 +505,11 @@ int config_parse(struct config *out, enum verb verb, int argc, char **argv, stru
         result = 0;
         goto out;
     }
-    if (apply_all(out, &s, e) < 0)
+    const char *unnamed = out->set.method;
+    if (apply_all(out, &s, e) < 0 || choose_preset(out, unnamed, e) < 0)
         goto out;
-    if (out->train_preset && apply_preset(out, &s, preset_find(out->train_preset), e) < 0)
+    if (out->train_preset && strcmp(out->train_preset, "none") != 0 &&
+        apply_preset(out, &s, preset_find(out->train_preset), e) < 0)
         goto out;
     if (finish(out, e) < 0)
         goto out;

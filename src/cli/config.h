@@ -42,7 +42,8 @@ struct config {
     int help, json, quiet, print_config, show_limits;
     char *config_file;   /* --config FILE */
     char *preset;        /* --preset NAME of prepare: a recipe */
-    char *train_preset;  /* --preset NAME of train: a named set of values; NULL: none */
+    char *train_preset;  /* --preset NAME of train: a named set of values; NULL or "none": none */
+    int preset_chosen;   /* 1: by default, not by the user */
     int64_t threads;     /* 0 = one per core */
     int seed_drawn;      /* 1: set.seed was drawn, not chosen */
     struct settings set; /* seed for every verb; the rest is training's */
@@ -120,6 +121,7 @@ struct config {
     void *owned; /* strings belong to the config */
 };
 
+#define CONFIG_TIME "40m"            /* --max-time of a training by default preset */
 enum { CONFIG_STEPS = 6000 };        /* --steps auto; 0 in set.steps only together with max_time */
 enum { CONFIG_BYTES_MAX = 1 << 20 }; /* of a config file: many times what all options take */
 

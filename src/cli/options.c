@@ -159,14 +159,15 @@ const struct option_row options[] = {
     /* A preset is a config file inside the program (presets.c): weaker than --config and flags. */
     {.name = "preset", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(train_preset),
      .verbs = TRAIN,
-     .choices = "auto|la|published|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
+     .choices = "auto|none|la|published|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
      .help = "named configuration; published is that of the method's authors, paper-NAME that of the AUA "
-             "paper's comparison, auto and la are ours"},
+             "paper's comparison, auto and la are ours, none is the defaults below; if not given, train takes "
+             "none with --method, else auto within 40 minutes"},
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
      .verbs = TRAIN_ONLY, .value = "aua",
      .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet|simcvd"
                 "|mc-net|mc-net-plus|urpc|cct|chaitanya",
-     .help = "how to learn"},
+     .help = "training method, with the defaults below if no --preset is given"},
     {.name = "steps", .aliases = "max-iterations", .kind = OPTION_INT, .group = GROUP_TRAIN,
      .offset = AT(set.steps), .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 1,
      .max = 10000000, .id = "C03", .meta = "N",

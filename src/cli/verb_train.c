@@ -412,6 +412,37 @@ static int train(struct config *c, struct train_data *d, struct device *dev, int
     return t.lost.code ? -1 : 0;
 }
 
+/* "copy-paste: 800 + 3200 steps" */
+static void plan_text(char *out, size_t cap, const struct config *c)
+{
+    const struct method *m = method_find(c->set.method);
+    struct settings s = c->set;
+    s.steps = s.steps > 0 ? s.steps : CONFIG_STEPS;
+    int n = snprintf(out, cap, "%s: ", m->name);
+    for (int i = 0; i < method_phases(m, &s); i++)
+        n += snprintf(out + n, cap - (size_t)n, "%s%lld", i ? " + " : "",
+                      (long long)phase_steps(&m->phases[i], &s));
+    snprintf(out + n, cap - (size_t)n, " steps");
+}
+
+/* The first line: what is planned, and which option changes it. */
+static void report_plan(const struct config *c)
+{
+    char plan[160];
+    plan_text(plan, sizeof plan, c);
+    if (c->preset_chosen && c->max_time)
+        report_line(
+            console_report(c), REPORT_NOTE, NULL, NULL,
+            "preset auto by default (%s), at most %s; --max-time 2h or --steps allow more, --preset or "
+            "--method choose another",
+            plan, c->max_time);
+    else if (c->preset_chosen)
+        report_line(console_report(c), REPORT_NOTE, NULL, NULL,
+                    "preset auto by default (%s); --preset or --method choose another", plan);
+    else if (!c->max_time && !c->time_plan)
+        report_line(console_report(c), REPORT_NOTE, NULL, NULL, "%s; --max-time 40m limits the time", plan);
+}
+
 int verb_train(struct config *c)
 {
     struct error e = {.code = ERR_NONE};
@@ -424,6 +455,7 @@ int verb_train(struct config *c)
     double begun = clock_seconds(), limit;
     size_t missing = io_missing(c->output), planned = 0;
     int lock = -1, result = -1;
+    report_plan(c);
     if ((!c->max_time || max_time_parse(&limit, c->max_time, &e) == 0) && device_open(&dev, &o, &e) == 0 &&
         (!c->selftest || selftest_run(NULL, dev, &e) == 0) && claim_folder(&lock, c, &e) == 0 &&
         train_time_open(&plan, &time, c, begun, &e) == 0 && train_data_load(&data, c, dev->pool, &e) == 0 &&
