@@ -52,7 +52,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 Q        := $(if $(V),,@)
 SAY      = @echo "  $(1)	$(patsubst $(B)/%,%,$@)"
 
-.PHONY: all cuda emulated bundle help deps test check demo lint format fuzz bench asan tsan size clean
+.PHONY: all cuda emulated bundle help deps test check soak demo lint format fuzz bench asan tsan size clean
 .DEFAULT_GOAL := all
 
 all: deps                       ## build the program at build/falx and the library in build/lib
@@ -78,11 +78,16 @@ help:                           ## this list
 deps:                           ## install the Debian packages that are missing
 	@tools/deps
 
-test: all                       ## every test: units under sanitizers, faults, fuzz corpora, oracles, lint
-	@tools/run-tests
+check: all                      ## in minutes: unit tests and the fault catalogue, no sanitizers
+	@tools/run-tests check
 
-check: all                      ## the quick part: unit tests and the fault catalogue, no sanitizers
-	@tools/run-tests quick
+test: all                       ## all tests: TESTING.md says what they prove
+	@tools/deps oracles
+	@tools/run-tests test
+
+soak: all                       ## for hours: more kills, TSan and ASan on everything, fuzzing
+	@tools/deps oracles
+	@tools/run-tests soak
 
 demo: all                       ## train a baseline and AUA on synthetic scans, score both; demo/report.html
 	@tools/demo
@@ -108,7 +113,7 @@ asan: deps                      ## build with address and undefined-behaviour sa
 
 tsan: deps                      ## build with the thread sanitizer in build/tsan
 	@$(MAKE) --no-print-directory -j$(shell nproc) B=build/tsan LDFLAGS= \
-	    CFLAGS="-O1 -g -fsanitize=thread" everything
+	    CFLAGS="-O1 -g -fsanitize=thread" $(or $(TSAN_TARGETS),everything)
 
 size:                           ## code lines, comments, function lengths per folder; longest files and functions
 	@tools/size

@@ -50,7 +50,7 @@ if localedef -i de_DE -f UTF-8 ./de_DE.UTF-8 2>/dev/null; then
     "$falx" predict run -i $scan -o point.nrrd --quiet
     cmp comma.nrrd point.nrrd
 else
-    echo 'note: no localedef here, a decimal comma is not tried'
+    echo 'not tried: a decimal comma, no localedef here'
 fi
 [ "$(pkg-config --modversion falx)" = "$("$falx" --version | cut -d' ' -f2)" ]
 echo 'library: only falx_ names; example built three ways, same mask as falx predict'

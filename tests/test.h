@@ -86,6 +86,12 @@ static inline const char *test_data(const char *sub, char *out, size_t cap)
     return out;
 }
 
+/* Adds n to a count that tools/run-tests prints and holds against its floor. */
+static inline void test_tally(const char *what, int n)
+{
+    print_message("tally %s %d\n", what, n);
+}
+
 /* A scratch folder that the test program works in: the last two arguments of
  * cmocka_run_group_tests(). */
 static char *test_folder;

@@ -438,6 +438,7 @@ static void a_killed_run_goes_on(void **state)
         assert_ok(prepare_to(&s, "out", how, &e), e);
         kept_some |= s.n_kept > 0 && s.n_made > 0;
         assert_true(hash_of("out") == want);
+        test_tally("kills", 1);
         io_remove_tree("out");
     }
     assert_true(kept_some && died > 5);

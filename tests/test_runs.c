@@ -187,6 +187,7 @@ static void a_kill_leaves_whole_flushes(void **state)
         assert_true(count(r, "loss") >= 50 * (round + 1));
         runs_close(r);
         assert_false(io_exists("k.sqlite-journal"));
+        test_tally("kills", 1);
     }
 }
 

@@ -18,12 +18,6 @@
 #include "net/model_file.h"
 #include "training.h"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { STRIDE = 9 }; /* a run takes ten times as long: some of the instants must do */
-#else
-enum { STRIDE = 1 };
-#endif
-
 static struct case_store cases, held_out;
 static struct settings set;
 static struct report listener = {.line = test_listen};
@@ -244,12 +238,12 @@ static void the_power_fails(void **state)
     int64_t total = 5 + 2 + 3;
     uint64_t want = reference();
     int states = 0;
-    for (int n = 0;; n += STRIDE) {
+    for (int n = 0;; n++) {
         for (int which = 0;; which++) {
             fresh_folder("run");
             if (!power_fails_at(n)) {
-                print_message("%d states of the disk\n", states);
-                assert_true(states > 100 / STRIDE);
+                test_tally("kills", states);
+                assert_true(states > 100);
                 return;
             }
             if (!disk->active || !disk_state(which))
@@ -273,7 +267,7 @@ static void the_disk_lies(void **state)
     static const struct {
         double keep, length;
     } lost[] = {{0, 0}, {0, 1}, {0.3, 0.9}};
-    for (int i = 0; i < 3; i += STRIDE)
+    for (int i = 0; i < 3; i++)
         for (int file = 0; file < 2; file++) {
             heard.stop_at = 7;
             fresh_folder("run");
@@ -284,6 +278,7 @@ static void the_disk_lies(void **state)
             assert_ok(train("run", 1, 1, &e), e);
             assert_reported(REPORT_WARNING, "K01");
             assert_true(result_of("run") == want);
+            test_tally("kills", 1);
         }
 }
 
@@ -309,7 +304,7 @@ static void a_folder_that_goes_away_ends_the_run(void **state)
     (void)state;
     struct error e;
     uint64_t want = reference();
-    for (int n = 1; n <= 9; n += 2 * STRIDE)
+    for (int n = 1; n <= 9; n += 2)
         for (put_another = 0; put_another < 2; put_another++) {
             struct io_listing l;
             io_remove_tree("moved");
@@ -329,6 +324,7 @@ static void a_folder_that_goes_away_ends_the_run(void **state)
             run_lock = 0;
             assert_ok(train("moved", 1, 1, &e), e); /* goes on where it is now */
             assert_true(result_of("moved") == want);
+            test_tally("kills", 1);
         }
 }
 
@@ -353,7 +349,7 @@ static void readers_see_whole_generations(void **state)
     struct device *dev = tiny_device(1, PRECISION_F32);
     int64_t last = -1;
     int looks = 0, found = 0, status = 0;
-    set.steps = STRIDE > 1 ? 30 : 120;
+    set.steps = 120;
     set.stages = 1;
     set.val_every = 2;
     tiny_cases(&held_out, 1, 0, 77);
@@ -387,7 +383,7 @@ static void readers_see_whole_generations(void **state)
     }
     assert_int_equal(status, 0);
     assert_string_equal(test_told, ""); /* nothing looked damaged */
-    assert_true(found > 10 / STRIDE);
+    assert_true(found > 10);
     device_close(dev);
 }
 
@@ -427,7 +423,7 @@ static void refused_threads_change_no_bit(void **state)
     struct error e;
     uint64_t want = reference();
     /* of 3 in the pool and, in every phase, 1 in the sampler */
-    for (int n = 0; n<5; n += STRIDE> 1 ? 3 : 1) {
+    for (int n = 0; n < 5; n++) {
         threads_left = n;
         fresh_folder("run");
         struct device *dev = tiny_device(4, PRECISION_F32);
@@ -453,7 +449,7 @@ static void the_callers_arithmetic_changes_no_bit(void **state) /* M13 */
     float_mode_begin(&before);
     volatile float tiny = 1e-40f;
     assert_true(tiny * 0.5f > 0.0f); /* denormals are kept */
-    for (int threads = STRIDE > 1 ? 2 : 1; threads <= 2; threads++) {
+    for (int threads = 1; threads <= 2; threads++) {
         fesetround(FE_TOWARDZERO);
 #ifdef __x86_64__
         __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* flush results, read as zero */

@@ -488,7 +488,7 @@ series=${FALX_TEST_DATA:-none}/formats/dicom_j2k
 if [ -d "$series" ] && command -v dcm2niix >/dev/null; then
     succeeds '1 mask' "$falx" predict run -i "$series" -o dicom.nii.gz --stride 16
 else
-    echo 'note: no DICOM folder (FALX_TEST_DATA) or no dcm2niix: not predicted'
+    echo 'not tried: predicting a DICOM folder, no FALX_TEST_DATA or no dcm2niix'
 fi
 
 # ---- methods with other networks: trained by one thread and two, predicted ----------------------------------
