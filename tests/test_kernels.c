@@ -34,7 +34,7 @@ static void test_exp(void **state)
     assert_true(k_exp(89) == INFINITY && k_exp(INFINITY) == INFINITY && isnan(k_exp(NAN)));
 }
 
-static void test_log(void **state)
+static void test_logarithm(void **state)
 {
     (void)state;
     double worst = 0;
@@ -370,7 +370,7 @@ static void test_far_indices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_exp),         cmocka_unit_test(test_logarithm),
         cmocka_unit_test(test_sincos),      cmocka_unit_test(test_random),
         cmocka_unit_test(test_normals),     cmocka_unit_test(test_rows),
         cmocka_unit_test(test_antithetic),  cmocka_unit_test(test_levels),
