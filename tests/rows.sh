@@ -46,7 +46,7 @@ mkdir data/splits
 head -2 data/la-half/train.list >data/splits/la.labeled-16.list
 tail -2 data/la-half/train.list >data/splits/la.heldout.list
 echo data >>.gitignore
-cell='la-half supervised crop s1'
+cell='la-half supervised crop cpu s1'
 cells() { tools/cells --only "$cell" "$@"; }
 check 'a cell is measured' says '^ok' cells --no-commit --out away --steps 1 --commit abc
 check 'its row has the settings' grep -q "^$cell,ok.*,64x64x32,4,4,16,both,crop,.*,constant,16x16x8," away/rows/la-half.csv
@@ -60,7 +60,7 @@ check 'pages equal their rows afterwards' tools/results --check
 check 'edited pages stop the next commit' says 'uncommitted' sh -c "echo >>README.md; tools/cells --only none"
 git checkout -q README.md
 
-cell='la-half supervised crop s2'
+cell='la-half supervised crop cpu s2'
 echo no_such_case >data/splits/la.heldout.list
 check 'a failure is committed' says '^failed' cells
 check 'with its reason' grep -q "^$cell,failed,.*no_such_case" docs/rows/la-half.csv

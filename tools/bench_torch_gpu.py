@@ -2,7 +2,7 @@
 """Times falx next to PyTorch on one GPU: a supervised step of 4 patches, a step of AUA's stage 1 (2 + 2 patches) and an inference
 window, patches of 112x112x80. PyTorch has the same network and losses, eager and compiled, in bf16 and tf32.
 
-Usage: python3 tools/bench_torch_gpu.py [FALX]      prints a JSON list of rows: seconds are medians, MiB those of the GPU
+Usage: python3 tools/bench_torch_gpu.py [FALX [bf16|tf32 ...]]      prints a JSON list of rows: seconds are medians, MiB those of the GPU
 """
 import json
 import math
@@ -217,7 +217,7 @@ def falx_rows(falx, precision):
 def main():
     falx = sys.argv[1] if len(sys.argv) > 1 else 'build/falx'
     rows = []
-    for precision in ('bf16', 'tf32'):
+    for precision in sys.argv[2:] or ('bf16', 'tf32'):
         rows += falx_rows(falx, precision)
         for compiled in (False, True):
             rows += torch_rows(precision, compiled)
