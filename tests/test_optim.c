@@ -311,8 +311,7 @@ static void rates(void **state)
     (void)state;
     struct optim_options o = {.schedule = SCHEDULE_STEP, .lr = 0.01};
     static const struct {
-        int64_t t;
-        double rate;
+        double t, rate;
     } want[] = {{0, 1e-2},    {2499, 1e-2}, {2500, 1e-3}, {4999, 1e-3},
                 {5000, 1e-4}, {5999, 1e-4}, {7000, 1e-4}};
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
