@@ -438,8 +438,8 @@ static int finish(struct config *c, struct error *e)
     return method && method->check ? method->check(&c->set, e) : 0;
 }
 
-/* A training without --preset and --method has preset auto and, unless its steps or its time are given, a time
- * limit. unnamed: the default of --method. */
+/* A training without --preset and --method has preset auto and, unless its steps or its time are given, a
+ * time limit. unnamed: the default of --method. */
 static int choose_preset(struct config *c, const char *unnamed, struct error *e)
 {
     if (c->verb != VERB_TRAIN || c->train_preset || c->set.method != unnamed)

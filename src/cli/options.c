@@ -161,8 +161,8 @@ const struct option_row options[] = {
      .verbs = TRAIN,
      .choices = "auto|none|la|published|paper-la|paper-pancreas20|paper-pancreas5|paper-colon5|paper-text",
      .help = "named configuration; published is that of the method's authors, paper-NAME that of the AUA "
-             "paper's comparison, auto and la are ours, none is the defaults below; if not given, train takes "
-             "none with --method, else auto within 40 minutes"},
+             "paper's comparison, auto and la are ours, none is the defaults below; if not given, train "
+             "takes none with --method, else auto within 40 minutes"},
     {.name = "method", .kind = OPTION_TEXT, .group = GROUP_TRAIN, .offset = AT(set.method),
      .verbs = TRAIN_ONLY, .value = "aua",
      .choices = "supervised|aua|copy-paste|mt|entropy|ua-mt|ict|dtc|dan|sassnet|simcvd"

@@ -11,7 +11,6 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "train/train_int.h"
 
@@ -170,7 +169,7 @@ void time_decide(struct trainer *t)
     p->scale = scale_that_fits(t);
     int64_t more = (int64_t)(((double)t->nominal - t->position) * p->scale), left = t->steps - t->step;
     more = more < 1 ? 1 : more;
-    if (t->step == 0 || llabs(more - left) > TOLERANCE * (double)left) {
+    if (t->step == 0 || fabs((double)(more - left)) > TOLERANCE * (double)left) {
         time_plan_add(plan, t->phase, t->step, t->step + more);
         trainer_set_step(t, t->step);
     }
