@@ -28,9 +28,11 @@ BASE = dict(method="aua", seed=1337, steps=10, patch=(32, 32, 16), batch=4, labe
             dropout="NET_DROPOUT_BOTH", augment="AUGMENT_CROP", dice_share=0.5, optimizer="OPTIM_SGD",
             schedule="SCHEDULE_STEP", lr=0.0003, momentum=0.9, weight_decay=0.1, clip=0.0, ema_decay=0.99,
             consistency=150.0, teacher_noise=0.1, ramp="RAMP_STEPS", sup_dice=1, ssn_rank=8, mc_samples=6,
-            ged_metric="GED_CLASS_MEAN", mc_reduce="REDUCE_MEAN", ged_reduce="REDUCE_MEAN", head_norm=0, nb_rule="NB_CENTRED", bcl_layout="BCL_CORRECT",
+            mc_reduce="REDUCE_MEAN", ged_metric="GED_CLASS_MEAN", ged_reduce="REDUCE_MEAN", head_norm=0,
+            nb_rule="NB_CENTRED", bcl_layout="BCL_CORRECT",
             bcl_reduce="BCL_MEAN", bcl_cap=150, lambda_c=0.09, bcl_tau=0.07, proto_ckpt="PROTO_LAST",
-            proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL", pcl_form="PCL_RELEASED",
+            proto_update=1, lambda_r=0.1, pcl_tau=100.0, pcl_ignore_bg=1, pcl_cov="PCL_DIAGONAL",
+            pcl_form="PCL_RELEASED",
             pseudo_weight=1.0, pseudo_threshold=0.0, stage2_init="STAGE2_FRESH", stage2_cov=0, stage2_paste=0,
             stage2_share=1.0, stages=2, paste_warmup=0.25,
             paste_size=2.0 / 3.0, paste_weight=0.5)
@@ -454,7 +456,8 @@ def boundary_contrast(net, features, label, s, draw):
         if s["bcl_layout"] == "BCL_OFFICIAL":
             # as released: masked_select of all boundary voxels, a view as rows, then some of the rows
             u = F.normalize(net.project(f[near]), dim=1).t().reshape(-1, FEATURES)[rows_of]
-            print("step %d item %d: %d boundary voxels, %d rows" % (draw, i, len(near), len(rows_of)), file=sys.stderr)
+            print("step %d item %d: %d boundary voxels, %d rows"
+                  % (draw, i, len(near), len(rows_of)), file=sys.stderr)
         else:
             # with norm in the head, its statistics are of bcl_cap places, filled by going round
             fill = [near[rows_of[k % len(rows_of)]] for k in range(s["bcl_cap"])]

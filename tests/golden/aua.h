@@ -655,10 +655,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0005,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout = BCL_CORRECT,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt
+             = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
@@ -669,10 +670,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr = 0.0005,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              5.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 5,
-             .mc_samples = 4, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 80, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_MIDDLE, .proto_update = 0, .lambda_r = 0.1,
-             .pcl_tau = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .mc_samples = 4, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout = BCL_CORRECT,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 80, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt =
+             PROTO_MIDDLE, .proto_update = 0, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 0,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
@@ -683,7 +685,7 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 1e-07,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              500.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 0, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_JOINT, .mc_reduce = REDUCE_SUM, .ged_reduce =
+             .mc_samples = 6, .mc_reduce = REDUCE_SUM, .ged_metric = GED_JOINT, .ged_reduce =
              REDUCE_SUM, .head_norm = 1, .nb_rule = NB_BG_RING, .bcl_layout = BCL_CORRECT,
              .bcl_reduce = BCL_SUM, .bcl_cap = 150, .lambda_c = 1.0, .bcl_tau = 0.07, .proto_ckpt =
              PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 0,
@@ -698,10 +700,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0003,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              1.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 1, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 1500, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 1, .nb_rule = NB_CENTRED, .bcl_layout = BCL_CORRECT,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 1500, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt
+             = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 1, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
@@ -712,10 +715,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0001,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_OFFICIAL,
-             .bcl_layout = BCL_OFFICIAL, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 0.5,
+             .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_OFFICIAL, .bcl_layout = BCL_OFFICIAL,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt
+             = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 0.5,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_STAGE1, .stage2_cov = 1, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
@@ -726,13 +730,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
              = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 2.0, .ema_decay = 0.99,
              .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.0, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 5.0, .pcl_tau = 0.5, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH,
-             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup =
-             0.25, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.0, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 5.0, .pcl_tau = 0.5,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "stage2_paste", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_stage2_paste, .n_notes = 87, .prototypes = golden_prototypes_stage2_paste,
      .set = {.method = (char[]){"aua"}, .seed = 90, .steps = 6, .patch = {32, 32, 16}, .batch = 4,
@@ -740,13 +745,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
              = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH,
-             .stage2_cov = 0, .stage2_paste = 1, .stage2_share = 1.0, .stages = 2, .paste_warmup =
-             0.25, .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 0, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.336, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 1, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste, .n_notes = 40, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 75, .steps = 8, .patch = {32, 32, 32}, .batch
@@ -754,13 +760,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_CONSTANT,
              .lr = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "paste_threshold", .classes = 3, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_paste_threshold, .n_notes = 28, .prototypes = NULL,
      .set = {.method = (char[]){"copy-paste"}, .seed = 97, .steps = 4, .patch = {32, 32, 32}, .batch
@@ -768,13 +775,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.8, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
              = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.393, .stage2_init = STAGE2_FRESH,
-             .stage2_cov = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup =
-             0.75, .paste_size = 0.5, .paste_weight = 0.7}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.393, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.75, .paste_size
+             = 0.5, .paste_weight = 0.7}},
     {.name = "supervised", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_supervised, .n_notes = 20, .prototypes = NULL,
      .set = {.method = (char[]){"supervised"}, .seed = 9, .steps = 5, .patch = {32, 32, 16}, .batch
@@ -782,13 +790,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.3, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
              = 0.0003, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "mt_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_mt_two, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"mt"}, .seed = 24, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
@@ -796,10 +805,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0002,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout = BCL_CORRECT,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt
+             = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
@@ -810,10 +820,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.7, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr = 0.0001,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              5.0, .teacher_noise = 0.3, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout = BCL_CORRECT,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt
+             = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
@@ -824,13 +835,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
              = 0.0002, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "entropy_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_entropy_three, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"entropy"}, .seed = 32, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -838,13 +850,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr
              = 0.0001, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 3.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "ua_mt_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_ua_mt_two, .n_notes = 80, .prototypes = NULL,
      .set = {.method = (char[]){"ua-mt"}, .seed = 43, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -852,13 +865,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr
              = 0.0002, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "ua_mt_three", .classes = 3, .channels = 2, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_ua_mt_three, .n_notes = 80, .prototypes = NULL,
      .set = {.method = (char[]){"ua-mt"}, .seed = 45, .steps = 10, .patch = {32, 32, 32}, .batch =
@@ -866,13 +880,14 @@ static const struct golden_run golden_runs[] = {
              AUGMENT_CROP, .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr
              = 0.0001, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99,
              .consistency = 5.0, .teacher_noise = 0.2, .ramp = RAMP_CONTINUOUS, .sup_dice = 1,
-             .ssn_rank = 8, .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule
-             = NB_CENTRED, .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150,
-             .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1,
-             .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL,
-             .pseudo_weight = 1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov
-             = 0, .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25,
-             .paste_size = 0.6666666666666666, .paste_weight = 0.5}},
+             .ssn_rank = 8, .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN,
+             .ged_reduce = REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout =
+             BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07,
+             .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0,
+             .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight =
+             1.0, .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0,
+             .stage2_paste = 0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size
+             = 0.6666666666666666, .paste_weight = 0.5}},
     {.name = "ict_two", .classes = 2, .channels = 1, .has_mask = 1, .labeled = 5, .unlabeled = 6,
      .notes = golden_notes_ict_two, .n_notes = 70, .prototypes = NULL,
      .set = {.method = (char[]){"ict"}, .seed = 54, .steps = 10, .patch = {32, 32, 32}, .batch = 4,
@@ -880,10 +895,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_STEP, .lr = 0.0002,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              150.0, .teacher_noise = 0.1, .ramp = RAMP_STEPS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout = BCL_CORRECT,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt
+             = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
@@ -894,10 +910,11 @@ static const struct golden_run golden_runs[] = {
              .dice_share = 0.5, .optimizer = OPTIM_SGD, .schedule = SCHEDULE_POLY, .lr = 0.0001,
              .momentum = 0.9, .weight_decay = 0.1, .clip = 0.0, .ema_decay = 0.99, .consistency =
              5.0, .teacher_noise = 0.1, .ramp = RAMP_CONTINUOUS, .sup_dice = 1, .ssn_rank = 8,
-             .mc_samples = 6, .ged_metric = GED_CLASS_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED,
-             .bcl_layout = BCL_CORRECT, .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09,
-             .bcl_tau = 0.07, .proto_ckpt = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau
-             = 100.0, .pcl_ignore_bg = 1, .pcl_cov = PCL_DIAGONAL, .pseudo_weight = 1.0,
+             .mc_samples = 6, .mc_reduce = REDUCE_MEAN, .ged_metric = GED_CLASS_MEAN, .ged_reduce =
+             REDUCE_MEAN, .head_norm = 0, .nb_rule = NB_CENTRED, .bcl_layout = BCL_CORRECT,
+             .bcl_reduce = BCL_MEAN, .bcl_cap = 150, .lambda_c = 0.09, .bcl_tau = 0.07, .proto_ckpt
+             = PROTO_LAST, .proto_update = 1, .lambda_r = 0.1, .pcl_tau = 100.0, .pcl_ignore_bg = 1,
+             .pcl_cov = PCL_DIAGONAL, .pcl_form = PCL_RELEASED, .pseudo_weight = 1.0,
              .pseudo_threshold = 0.0, .stage2_init = STAGE2_FRESH, .stage2_cov = 0, .stage2_paste =
              0, .stage2_share = 1.0, .stages = 2, .paste_warmup = 0.25, .paste_size =
              0.6666666666666666, .paste_weight = 0.5}},
