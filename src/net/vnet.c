@@ -270,7 +270,7 @@ void aua_mask_define(struct builder *b, const struct net_definition *self)
 }
 
 /* The projection head under the names of the released code (HeadConvBlock): one list of convolutions, norms
- * and ReLUs, as in the blocks. Without norms the convolutions are head.conv.0, 2 and 4, with them 0, 3 and 6. */
+ * and ReLUs, as in the blocks. The convolutions are head.conv.0, 2 and 4, or with norms 0, 3 and 6. */
 void projection_define(struct builder *b, const struct net_definition *self)
 {
     int x = net_input(b, FEATURES), at = 0;
