@@ -79,6 +79,7 @@ deps:                           ## install the Debian packages that are missing
 	@tools/deps
 
 check: all                      ## in minutes: unit tests and the fault catalogue, no sanitizers
+	@tools/deps oracles
 	@tools/run-tests check
 
 test: all                       ## all tests: TESTING.md says what they prove
