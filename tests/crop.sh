@@ -3,7 +3,7 @@
 # fair crop opens none, and every result says what its masks cover.
 # usage: crop.sh FALX
 set -u
-falx=$(realpath "$1") work=$(mktemp -d) failures=0
+falx=$(realpath "$1") tests=$(realpath "$(dirname "$0")") work=$(mktemp -d) failures=0
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
@@ -11,14 +11,7 @@ wrong() { echo "WRONG: $*"; failures=$((failures + 1)); }
 same() { cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
 differ() { cmp -s "$1" "$2" && wrong "$1 and $2 are the same"; }
 
-# expect CODE TEXT COMMAND...: this exit code, and TEXT on stdout or stderr
-expect() {
-    local want=$1 text=$2 code=0
-    shift 2
-    "$@" >out 2>err || code=$?
-    [ $code = "$want" ] || wrong "exit $code, expected $want: $* ($(tail -1 err))"
-    grep -qF -- "$text" err out || wrong "no \"$text\" from: $* ($(tail -1 err))"
-}
+. "$tests/lib.sh"
 
 # relabel FILE full|corners|wide: another mask in the box of an NRRD label, or in a wider box
 relabel() {
@@ -50,8 +43,8 @@ PYTHON
 tiny="--preset paper-la --filters 2 --patch 32 --batch 2 --labeled-batch 1 --steps 2 --bcl-cap 100 --precision f32"
 
 # ---- training -----------------------------------------------------------------------------------
-note='crop box of 3 unlabelled cases taken from their hidden labels, as published (--crop fair: from intensities)'
-expect 0 "$note" "$falx" train --preset none la -o run $tiny --labeled 2
+note='3 unlabelled'
+succeeds "$note" "$falx" train --preset none la -o run $tiny --labeled 2
 grep -q '"crop": "published"' run/run.json || wrong 'run.json does not name the crop'
 grep -q '"hidden_labels_used_for_crop": 3' run/run.json || wrong 'run.json does not count hidden labels'
 [ "$(grep -c . run/cache/train.list)" = 5 ] && [ ! -e run/cache/labels/phantom_0003.nii.gz ] ||
@@ -59,35 +52,35 @@ grep -q '"hidden_labels_used_for_crop": 3' run/run.json || wrong 'run.json does 
 for what in full corners wide; do
     rm -rf other && cp -r la other
     for n in 3 4 5; do relabel other/phantom_000$n/laendo.nrrd $what; done
-    expect 0 'done' "$falx" train --preset none other -o $what $tiny --labeled 2
+    succeeds 'done' "$falx" train --preset none other -o $what $tiny --labeled 2
 done
 for model in model stage1; do
     same run/$model.safetensors full/$model.safetensors
     same run/$model.safetensors corners/$model.safetensors
     differ run/$model.safetensors wide/$model.safetensors
 done
-expect 9 '[K05]' "$falx" train --preset none la -o run $tiny --labeled 2 --resume --crop fair
-expect 0 'done' "$falx" train --preset none la -o run $tiny --labeled 2 --resume
-expect 9 '[K05]' "$falx" train --preset none other -o run $tiny --labeled 2 --resume # the wide boxes
+refused 9 K05 '' "$falx" train --preset none la -o run $tiny --quiet --labeled 2 --resume --crop fair
+succeeds 'done' "$falx" train --preset none la -o run $tiny --labeled 2 --resume
+refused 9 K05 '' "$falx" train --preset none other -o run $tiny --quiet --labeled 2 --resume # the wide boxes
 
 echo garbage >other/phantom_0004/laendo.nrrd
-expect 3 'phantom_0004/laendo.nrrd' "$falx" train --preset none other -o bad $tiny --labeled 2
-expect 0 'crop box of every case taken from intensities' "$falx" train --preset none other -o fair $tiny --labeled 2 --crop fair
+fails 3 L01 'phantom_0004/laendo.nrrd' "$falx" train --preset none other -o bad $tiny --quiet --labeled 2
+succeeds intensities "$falx" train --preset none other -o fair $tiny --labeled 2 --crop fair
 grep -q '"hidden_labels_used_for_crop": 0' fair/run.json && grep -q '"crop": "fair"' fair/run.json ||
     wrong 'run.json of a fair run'
 rm other/phantom_0004/laendo.nrrd
-expect 3 '[L01]' "$falx" train --preset none other -o bad $tiny --labeled 2
+fails 3 L01 'phantom_0004/lgemri.nrrd' "$falx" train --preset none other -o bad $tiny --quiet --labeled 2
 grep -q -- '--crop fair' err || wrong 'L01 does not name the way out'
-expect 0 'done' "$falx" train --preset none other -o fair2 $tiny --labeled 2 --crop fair
+succeeds 'done' "$falx" train --preset none other -o fair2 $tiny --labeled 2 --crop fair
 same fair/model.safetensors fair2/model.safetensors
 
 # raw CT layouts, one of them with test cases that have no label
 "$falx" phantom ct --layout msd --cases 3 --labeled 3 --test 1 --size 40 --quiet || exit 1
 rm ct/labelsTs/*
-expect 0 '1 test case without a label left out' "$falx" train ct -o ct1 $tiny --preset paper-colon5 --labeled 1
-grep -q 'crop box of 2 unlabelled cases' err || wrong 'no note on hidden labels of an MSD set'
+succeeds '1 test' "$falx" train ct -o ct1 $tiny --preset paper-colon5 --labeled 1
+says '2 unlabelled' err
 "$falx" phantom pancreas --layout pancreas --cases 3 --labeled 3 --test 0 --size 32 --quiet || exit 1
-expect 0 'crop box of 2 unlabelled cases' "$falx" prepare pancreas -o ready --preset paper-pancreas --labeled 1
+succeeds '2 unlabelled' "$falx" prepare pancreas -o ready --preset paper-pancreas --labeled 1
 
 # ---- prediction ---------------------------------------------------------------------------------
 mkdir scans labels
@@ -95,8 +88,8 @@ for n in 6 7; do
     cp la/phantom_000$n/lgemri.nrrd scans/s$n.nrrd
     cp la/phantom_000$n/laendo.nrrd labels/s$n.nrrd
 done
-expect 0 'crop: whole scan' "$falx" predict run -i scans -o whole --uncertainty --prob
-expect 0 'crop: published (ground-truth box)' "$falx" predict run -i scans -o cropped --uncertainty --prob \
+succeeds 'crop: ' "$falx" predict run -i scans -o whole --uncertainty --prob
+succeeds '(ground-truth' "$falx" predict run -i scans -o cropped --uncertainty --prob \
     --crop-labels labels
 grep -q '"crop": "whole scan"' whole/uncertainty.json || wrong 'uncertainty.json of whole scans'
 grep -q '"crop": "published (ground-truth box)"' cropped/uncertainty.json || wrong 'uncertainty.json of crops'
@@ -115,22 +108,22 @@ for name in ("s6", "s7"):
     sys.exit(1) if not (all(100 < w < n[a] for a, w in enumerate(width)) and 0 not in whole) else None
 PYTHON
 mkdir one && cp labels/s6.nrrd one/
-expect 3 'no label of scan "s7"' "$falx" predict run -i scans -o x --crop-labels one
-expect 2 'a label of --crop-labels' "$falx" predict run -i scans/s6.nrrd -o one/s6.nrrd --crop-labels one --force
-expect 2 'crops around no label' "$falx" predict fair -i scans -o x --crop-labels labels
-expect 0 '' "$falx" predict fair -i scans -o fair-masks
+refused 3 L01 '"s7"' "$falx" predict run -i scans -o x --crop-labels one
+refused 2 O01 --crop-labels "$falx" predict run -i scans/s6.nrrd -o one/s6.nrrd --crop-labels one --force
+refused 2 C01 --crop-labels "$falx" predict fair -i scans -o x --crop-labels labels
+succeeds '' "$falx" predict fair -i scans -o fair-masks
 
 # ---- comparison ---------------------------------------------------------------------------------
 plan="--labels 2 --methods paper-la,paper-la:crop=fair --stride 32"
-expect 0 "$note" "$falx" compare la -o cmp $tiny $plan
+succeeds "$note" "$falx" compare la -o cmp $tiny $plan
 grep -q '^Crop of the test scans of paper-la: published (ground-truth box)\.$' cmp/results.md || wrong 'no caption'
 grep -q '^Crop of the test scans of paper-la:crop=fair: whole scan\.$' cmp/results.md || wrong 'no caption of fair'
 grep -q 'Crop of the test scans of paper-la: published' cmp/report.html || wrong 'no caption on the page'
 for run in cmp/runs/paper-la-*; do
     grep -q '"crop": "published (ground-truth box)"' $run/result.json || wrong "$run/result.json names no crop"
 done
-expect 0 '' "$falx" compare la -o cmp $tiny $plan --tables
-expect 9 '[K05]' "$falx" compare la -o cmp $tiny --crop fair --labels 2 --methods paper-la --stride 32
+succeeds '' "$falx" compare la -o cmp $tiny $plan --tables
+refused 9 K05 '' "$falx" compare la -o cmp $tiny --crop fair --labels 2 --methods paper-la --stride 32
 
 [ $failures = 0 ] && echo 'crop.sh: all as expected'
 exit $((failures > 0))

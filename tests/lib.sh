@@ -13,16 +13,20 @@ says() { # says FACT FILE...: one of the files holds the fact
     grep -qF -- "$fact" "$@" || wrong "no \"$fact\" in $*: $(tail -qn 1 "$@")"
 }
 
-# refused EXIT ID FACT COMMAND...: this exit code and one line on stderr, with the fact, that ends in [ID]
-# (ID "" where the catalogue has none)
-refused() {
+# fails EXIT ID FACT COMMAND...: this exit code; stderr holds the fact and its last line ends in [ID] (ID "" where
+# the catalogue has none)
+fails() {
     local want=$1 id=$2 fact=$3 code=0
     shift 3
     "$@" >out 2>err || code=$?
     [ $code = "$want" ] || wrong "exit $code, expected $want: $* ($(tail -1 err))"
-    [ "$(wc -l <err)" = 1 ] || wrong "$(wc -l <err) lines: $*"
     [ -z "$id" ] || tail -1 err | grep -q "\[$id\]\$" || wrong "not [$id]: $* ($(tail -1 err))"
     says "$fact" err
+}
+
+refused() { # refused EXIT ID FACT COMMAND...: fails with one line
+    fails "$@"
+    [ "$(wc -l <err)" = 1 ] || wrong "$(wc -l <err) lines: $*"
 }
 
 succeeds() { # succeeds FACT COMMAND...: exit code 0, and stdout or stderr holds the fact

@@ -19,7 +19,7 @@ while [ $stopped -lt 6 ] && [ $try -lt 90 ]; do # until a few signals have hit, 
     if [ $code = 10 ]; then
         stopped=$((stopped + 1))
         [ "$(wc -l <err)" = 1 ]
-        grep -q '^falx: error: stopped by signal .*\[P11\]$' err
+        grep -q '^falx: error: .*\[P11\]$' err
     elif [ $code = 0 ]; then
         rm -rf part # the signal came too late: start anew
     else

@@ -35,13 +35,13 @@ cp run/model.safetensors first
 succeeds 'run: ' "$falx" train --preset none set -o run --filters 2 --patch 16 --steps 4 --resume
 same run/model.safetensors first
 refused 9 K05 '' "$falx" train --preset none set -o run --filters 2 --patch 16 --steps 5 --quiet --resume
-refused 9 '' 'seed' "$falx" train --preset none set -o run $tiny --seed 3 --resume
+refused 9 K05 'seed' "$falx" train --preset none set -o run $tiny --seed 3 --resume
 "$falx" phantom others --cases 7 --labeled 2 --test 0 --size 32 --seed 9 --quiet
 refused 9 K05 '' "$falx" train --preset none others -o run $tiny --resume
 mv set/labels/phantom_0002.nii.gz label
 refused 9 K05 '' "$falx" train --preset none set -o run $tiny --resume
 mv label set/labels/phantom_0002.nii.gz
-refused 2 '' '--override: "stepz"' "$falx" train --preset none set -o run $tiny --resume --override lr,stepz
+refused 2 C02 '--override: "stepz"' "$falx" train --preset none set -o run $tiny --resume --override lr,stepz
 cp -r run other
 succeeds ' other steps=' "$falx" train --preset none set -o other $tiny --resume --weight-decay 0.01 --override weight-decay
 succeeds 'anew: ' "$falx" train --preset none set -o anew --filters 2 --patch 16 --steps 4 --resume
@@ -77,7 +77,7 @@ sleep 0.2
 succeeds 'shared: ' "$falx" train --preset none set -o shared-2 ${tiny% --quiet} --recipe la --cache shared
 kill -0 $pid 2>/dev/null && wrong 'a training did not wait for the folder of prepared cases'
 same shared-2/model.safetensors shared-1/model.safetensors
-refused 2 '' '--cache: ' timeout 20 "$falx" train --preset none set -o own $tiny --cache ./own
+refused 2 O03 '--cache: ' timeout 20 "$falx" train --preset none set -o own $tiny --cache ./own
 [ ! -e own ] || wrong 'a run that was its own cache left a folder'
 for i in 1 2 3; do
     "$falx" train --preset none set -o shared-$i-of-3 $tiny --recipe la --cache together >/dev/null 2>err-$i &
@@ -102,30 +102,30 @@ for p in $precisions; do
 done
 
 # ---- refusals ----------------------------------------------------------------------------------------
-refused 4 '' 'nodata' "$falx" train --preset none nodata -o x1 $tiny
-refused 2 '' '--labeled 9' "$falx" train --preset none set -o x2 $tiny --labeled 9
-refused 4 '' 'nolist' "$falx" train --preset none set -o x3 $tiny --labeled nolist
-refused 2 '' '--val' "$falx" train --preset none set -o x4 $tiny --val 5
+refused 4 Z12 'nodata' "$falx" train --preset none nodata -o x1 $tiny
+refused 2 C03 '--labeled 9' "$falx" train --preset none set -o x2 $tiny --labeled 9
+refused 4 Z12 'nolist' "$falx" train --preset none set -o x3 $tiny --labeled nolist
+refused 2 C03 '--val' "$falx" train --preset none set -o x4 $tiny --val 5
 refused 3 L10 '' "$falx" train --preset none set -o x5 $tiny --val 2
 printf 'phantom_0001\nphantom_0099\n' >list
 refused 3 L01 '"phantom_0099"' "$falx" train --preset none set -o x6 $tiny --val list
 printf 'phantom_0003\n' >list
-refused 2 '' '"phantom_0003"' "$falx" train --preset none set -o x6 $tiny --val list
+refused 2 C03 '"phantom_0003"' "$falx" train --preset none set -o x6 $tiny --val list
 printf '# one\r\n\n phantom_0002.nii.gz \r\n' >list # as --labeled takes it
 succeeds 'done x6' "$falx" train --preset none set -o x6 $tiny --val list
 grep -A1 '"validation_cases"' x6/run.json | grep -q phantom_0002 || wrong 'the validation case of a list with comments'
-refused 2 '' '--max-time' "$falx" train --preset none set -o x7 $tiny --budget 5x
+refused 2 C02 '--max-time' "$falx" train --preset none set -o x7 $tiny --budget 5x
 refused 2 C03 '' "$falx" train --preset none set -o x8 --patch 20 --quiet
 for m in mt ua-mt entropy dtc dan sassnet simcvd mc-net mc-net-plus urpc cct aua; do
-    refused 2 '' "$m" "$falx" train set -o x8 $tiny --method $m --labeled-batch 4
+    refused 2 C03 "$m" "$falx" train set -o x8 $tiny --method $m --labeled-batch 4
 done
-refused 2 '' 'ict' "$falx" train set -o x8 $tiny --method ict --labeled-batch 3
-refused 2 '' 'copy-paste' "$falx" train set -o x8 $tiny --method copy-paste --labeled-batch 3
-refused 2 '' 'paste' "$falx" train --preset none set -o x8 $tiny --stage2-paste --labeled-batch 1
-refused 2 '' 'stage2-cov' "$falx" train --preset none set -o x8 $tiny --stage2-paste --stage2-cov
+refused 2 C03 'ict' "$falx" train set -o x8 $tiny --method ict --labeled-batch 3
+refused 2 C03 'copy-paste' "$falx" train set -o x8 $tiny --method copy-paste --labeled-batch 3
+refused 2 C03 'paste' "$falx" train --preset none set -o x8 $tiny --stage2-paste --labeled-batch 1
+refused 2 C03 'stage2-cov' "$falx" train --preset none set -o x8 $tiny --stage2-paste --stage2-cov
 [ ! -e x8 ] || wrong 'settings that were refused left a folder'
-refused 4 '' '/proc/run' "$falx" train --preset none set -o /proc/run $tiny
-refused 5 '' 'MiB' "$falx" train --preset none set -o x9 --patch 1024 --batch 64 --quiet
+refused 4 Z12 '/proc/run' "$falx" train --preset none set -o /proc/run $tiny
+refused 5 P17 'MiB' "$falx" train --preset none set -o x9 --patch 1024 --batch 64 --quiet
 "$falx" train --preset none set -o x10 $tiny --label-map 1=150 2>err && wrong 'more samples of classes than there is room for'
 says '--mc-samples 6' err; says '[C03]' err
 mkdir locked && chmod 555 locked
@@ -150,12 +150,12 @@ assert now['decisions'] == was['decisions'] and now['max_time'] == 0 < was['max_
 succeeds 'limited: ' "$falx" train --preset none set -o limited --filters 2 --patch 16 --budget 4s --val 1 --resume
 refused 2 C01 '--time-plan' "$falx" train --preset none set -o x11 $tiny --max-time 5s --time-plan limited
 refused 9 K05 '' "$falx" train --preset none set -o x11 $tiny --time-plan limited/time-plan.json --quiet
-refused 4 '' 'x12' "$falx" train --preset none set -o x11 $tiny --time-plan x12 --quiet
+refused 4 Z12 'x12' "$falx" train --preset none set -o x11 $tiny --time-plan x12 --quiet
 "$falx" train --preset none set -o killed --filters 2 --patch 16 --max-time 6s --checkpoint-every 5 --quiet >out 2>err & pid=$!
 for _ in $(seq 400); do [ -e killed/checkpoint-b.safetensors ] && break; sleep 0.01; done
 kill -KILL $pid
 wait $pid 2>/dev/null
-refused 9 '' '--max-time' "$falx" train --preset none set -o killed --filters 2 --patch 16 --steps 6000 --time-plan limited --resume --checkpoint-every 5 --quiet
+refused 9 K05 '--max-time' "$falx" train --preset none set -o killed --filters 2 --patch 16 --steps 6000 --time-plan limited --resume --checkpoint-every 5 --quiet
 succeeds 'killed steps=' "$falx" train --preset none set -o killed --filters 2 --patch 16 --resume --checkpoint-every 5
 succeeds 'done again2' "$falx" train --preset none set -o again2 --filters 2 --patch 16 --time-plan killed
 same again2/model.safetensors killed/model.safetensors
@@ -213,7 +213,7 @@ for line in 'mc-reduce = sum' 'ged-reduce = sum' 'bcl-reduce = sum' 'pcl-form = 
     grep -qx "$line" out || wrong "preset paper-text lacks $line"
 done
 succeeds 'steps = 7' "$falx" train set -o x --preset auto --steps 7 --print-config
-refused 2 '' '[C0' "$falx" train set -o x --preset paper-moon --print-config
+refused 2 C01 '"paper-moon"' "$falx" train set -o x --preset paper-moon --print-config
 
 # ---- signals -----------------------------------------------------------------------------------------------
 long="--filters 2 --patch 16 --steps 60 --checkpoint-every 10 --quiet"
@@ -268,9 +268,9 @@ for r in pipe closed full homeless; do same $r/model.safetensors first; done
     wrong "umask 0777: exit $code, $(cat err)"
 chmod -R u+rwX masked 2>/dev/null
 refused 4 Z12 '' limited '-f 1' "$falx" train --preset none set -o small-files $tiny
-refused 4 '' 'few-files' limited '-n 5' "$falx" train --preset none set -o few-files $tiny
+refused 4 Z12 '' limited '-n 5' "$falx" train --preset none set -o few-files $tiny
 succeeds done limited '-n 16' "$falx" train --preset none set -o sixteen-files $tiny
-refused 5 '' '292 MiB' limited '-v 300000' "$falx" train --preset none set \
+refused 5 P17 '292 MiB' limited '-v 300000' "$falx" train --preset none set \
     -o small-memory --patch 96 --quiet
 limited '-s 256' "$falx" train --preset none set -o small-stack $tiny >out 2>err; code=$?
 [ $code = 0 ] || { [ $code = 4 ] && grep -q 'ulimit -s' err; } || wrong "ulimit -s 256: exit $code"
@@ -317,16 +317,16 @@ done
 grep -q '"largest_component": true' mirrored/run.json || wrong 'the run does not tell of its components'
 rm masks/phantom_0001.nii.gz
 for f in masks/phantom_000[2-6].nii.gz; do rm "$f"; done
-refused 2 '' '_std' "$falx" predict run -i $scans -o masks --uncertainty
-refused 2 '' 'phantom_' "$falx" predict run -i $scans -o $scans --force
+refused 2 O01 '_std' "$falx" predict run -i $scans -o masks --uncertainty
+refused 2 O01 'phantom_' "$falx" predict run -i $scans -o $scans --force
 mkdir twins scored && echo mine >scored/uncertainty.json
 for f in a a_std; do cp $scans/phantom_0001.nii.gz twins/$f.nii.gz; done
-refused 2 '' 'twins-out/a_std.nii.gz: ' \
+refused 2 O01 'twins-out/a_std.nii.gz: ' \
     "$falx" predict run -i twins -o twins-out --uncertainty --force
 refused 2 O01 '' "$falx" predict run -i twins -o twins-out --uncertainty --part 1/2
 [ ! -e twins-out ] || wrong "refused outputs leave $(find twins-out)"
 succeeds '2 masks' "$falx" predict run -i twins -o twins-out
-refused 2 '' 'scored/uncertainty.json: ' "$falx" predict run -i $scans -o scored --uncertainty
+refused 2 O01 'scored/uncertainty.json: ' "$falx" predict run -i $scans -o scored --uncertainty
 [ "$(ls scored) $(cat scored/*)" = 'uncertainty.json mine' ] || wrong "a list of others: $(ls scored)"
 succeeds '2 masks' "$falx" predict run -i $scans -o part2 --part 2/4
 for i in 1 2 3; do succeeds 'mask' "$falx" predict run -i $scans -o parts --uncertainty --part $i/3; done
@@ -335,14 +335,14 @@ for i in 1 2 3; do succeeds 'mask' "$falx" predict run -i $scans -o parts --unce
 sed 's/"adapted_statistics": [a-z]*/"adapted_statistics": "yes"/' run/run.json >odd.json && cp -r run odd && mv odd.json odd/run.json
 refused 3 C01 'adapted_statistics' "$falx" predict odd -i $scans -o oddly
 [ "$(ls part2 | tr '\n' ' ')" = 'phantom_0002.nii.gz phantom_0006.nii.gz ' ] || wrong "part 2/4: $(ls part2)"
-for p in 0/4 5/4 1 1/ /2 1/2x -1/2; do refused 2 '' '--part' "$falx" predict run -i $scans -o px --part=$p; done
+for p in 0/4 5/4 1 1/ /2 1/2x -1/2; do refused 2 C02 '--part' "$falx" predict run -i $scans -o px --part=$p; done
 one=$scans/phantom_0001.nii.gz
 # --resume makes what is missing, to the same bytes; a bad scan is no reason to do without the others
 succeeds '6 masks' "$falx" predict run -i $scans -o unbroken --uncertainty
 cp -r $scans holes && head -c 99 $one >holes/phantom_0003.nii.gz
-refused 3 '' 'phantom_0003' "$falx" predict run -i holes -o resumed --uncertainty
+refused 3 Z03 'phantom_0003' "$falx" predict run -i holes -o resumed --uncertainty
 [ "$(grep -c name resumed/uncertainty.json)" = 2 ] || wrong 'scores of the scans before a bad one'
-refused 2 '' '--resume' "$falx" predict run -i $scans -o resumed --uncertainty
+refused 2 O01 '--resume' "$falx" predict run -i $scans -o resumed --uncertainty
 rm resumed/phantom_0002_std.nii.gz && touch -d 2001-01-01 resumed/phantom_0001.nii.gz
 succeeds '5 masks' "$falx" predict run -i $scans -o resumed --uncertainty --resume
 [ "$(stat -c %y resumed/phantom_0001.nii.gz | head -c 4)" = 2001 ] || wrong '--resume made a mask anew'
@@ -388,14 +388,14 @@ for cov in '' --stage2-cov; do
 done
 succeeds ambiguity "$falx" predict unsure--stage2-cov -i $one -o late--stage2-cov.nii.gz --uncertainty
 same first--stage2-cov_std.nii.gz late--stage2-cov_std.nii.gz
-refused 3 '' 'stage1.safetensors: ' "$falx" predict unsure -i $one -o late.nii.gz --uncertainty
+refused 3 S10 'stage1.safetensors: ' "$falx" predict unsure -i $one -o late.nii.gz --uncertainty
 refused 3 S10 '' "$falx" pseudo unsure set -o late
 succeeds '1 mask' "$falx" predict unsure -i $one -o late.nii.gz
 succeeds '1 mask' "$falx" predict run -i $one -o one.nrrd
 succeeds '1 mask' "$falx" predict run -i $one -o near.nrrd --geometry-tolerance 0.1
-refused 2 '' '.mha' "$falx" predict run -i $one -o one.mha
-refused 4 '' 'nowhere' "$falx" predict run -i $one -o nowhere/one.nii.gz
-refused 2 '' 'stride' "$falx" predict run -i $one -o strided.nii.gz --stride 17
+refused 2 O02 '.mha' "$falx" predict run -i $one -o one.mha
+refused 4 Z12 'nowhere' "$falx" predict run -i $one -o nowhere/one.nii.gz
+refused 2 C03 'stride' "$falx" predict run -i $one -o strided.nii.gz --stride 17
 # windows are settings of a run: recorded, followed by predict and pseudo, no part of a training step
 refused 2 C03 '' "$falx" train --preset none set -o gaps $tiny --stride 17
 [ ! -e gaps ] || wrong 'windows with gaps left a folder'
@@ -421,14 +421,14 @@ same usual_foreground.nii.gz older_foreground.nii.gz
 succeeds ambiguity "$falx" pseudo windowed set -o as-run
 succeeds ambiguity "$falx" pseudo unwindowed set -o as-given --window-mode constant --stride 4,5,6
 diff -r as-run as-given >/dev/null || wrong 'pseudo does not follow the windows of a run'
-refused 9 '' 'stride[2] = 6' "$falx" train --preset none set -o windowed $tiny --window-mode constant --stride 4,5,7 --resume
+refused 9 K05 'stride[2] = 6' "$falx" train --preset none set -o windowed $tiny --window-mode constant --stride 4,5,7 --resume
 refused 3 S11 '' "$falx" predict model.pt -i $one -o x.nii.gz
-touch model.pt && refused 3 '' 'pickle' "$falx" predict model.pt -i $one -o x.nii.gz
-refused 4 '' 'norun' "$falx" predict norun -i $one -o x.nii.gz
+touch model.pt && refused 3 S11 'pickle' "$falx" predict model.pt -i $one -o x.nii.gz
+refused 4 Z12 'norun' "$falx" predict norun -i $one -o x.nii.gz
 refused 3 L01 '' "$falx" predict set -i $one -o x.nii.gz
-refused 4 '' 'noscan' "$falx" predict run -i noscan -o x.nii.gz
+refused 4 Z12 'noscan' "$falx" predict run -i noscan -o x.nii.gz
 mkdir empty && refused 3 L01 '' "$falx" predict run -i empty -o x
-refused 3 '' 'truncated' "$falx" predict run -i list -o x.nii.gz
+refused 3 N02 'list: ' "$falx" predict run -i list -o x.nii.gz
 refused 3 S10 '' "$falx" predict run -i $one -o x.nii.gz --model best
 for p in $precisions; do
     for j in 1 2 4; do
@@ -437,9 +437,9 @@ for p in $precisions; do
     done
 done
 head -c 100000 run/model.safetensors >cut && mkdir cut-run && cp run/run.json cut-run && mv cut cut-run/model.safetensors
-refused 3 '' 'model.safetensors' "$falx" predict cut-run -i $one -o x.nii.gz
+refused 3 S06 'model.safetensors' "$falx" predict cut-run -i $one -o x.nii.gz
 mkdir cut && head -c 99 $one >cut/a.nii.gz
-refused 3 '' 'cut/a.nii.gz' "$falx" predict run -i cut -o made/for/nothing
+refused 3 Z03 'cut/a.nii.gz' "$falx" predict run -i cut -o made/for/nothing
 [ ! -e made ] || wrong "a refused scan leaves $(find made)"
 refused 4 '' 'log.txt' "$falx" report run -o page.html --charts run/log.txt
 [ ! -e page.html ] || wrong 'a page although its charts could not be written'
@@ -482,8 +482,8 @@ kept 'ready' ready/prepared.json "$falx" prepare ready -o ready --force
 kept 'ready' ready/prepared.json "$falx" prepare ready -o ./ready/ --quiet
 
 # ---- scores of what is not there ----------------------------------------------------------------------------------
-for what in 'nosuch nosuch2' 'nosuch truth' "nosuch $label"; do refused 4 '' 'nosuch: ' "$falx" eval $what; done
-for what in 'truth nosuch' "$label nosuch"; do refused 4 '' 'nosuch: ' "$falx" eval $what; done
+for what in 'nosuch nosuch2' 'nosuch truth' "nosuch $label"; do refused 4 Z12 'nosuch: ' "$falx" eval $what; done
+for what in 'truth nosuch' "$label nosuch"; do refused 4 Z12 'nosuch: ' "$falx" eval $what; done
 series=${FALX_TEST_DATA:-none}/formats/dicom_j2k
 if [ -d "$series" ] && command -v dcm2niix >/dev/null; then
     succeeds '1 mask' "$falx" predict run -i "$series" -o dicom.nii.gz --stride 16
@@ -505,7 +505,7 @@ succeeds 'ambiguity' "$falx" pseudo run set -o proposed
 [ "$(ls proposed/labels proposed/confidence | grep -c nii.gz)" = 4 ] || wrong 'proposals of two cases'
 grep -q '"rank": 2' proposed/ranking.json || wrong 'ranking.json'
 refused 2 O01 '' "$falx" pseudo run set -o proposed
-rm proposed/ranking.json && refused 2 '' 'labels/' "$falx" pseudo run set -o proposed
+rm proposed/ranking.json && refused 2 O01 'labels/' "$falx" pseudo run set -o proposed
 succeeds '"rank": 1' "$falx" pseudo run set -o proposed --force --json
 mv out ranking && same ranking proposed/ranking.json
 succeeds 'phantom_0002' "$falx" pseudo run set -o proposed3 --labeled 1
@@ -515,9 +515,9 @@ rm proposed/confidence/phantom_0004.nii.gz && touch -d 2001-01-01 proposed/label
 succeeds 'ambiguity' "$falx" pseudo run set -o proposed --resume
 [ "$(stat -c %y proposed/labels/*3.nii.gz proposed/labels/*4.nii.gz | grep -c ^2001)" = 1 ] || wrong 'pseudo --resume'
 same ranking proposed/ranking.json
-for f in . images labels; do refused 2 '' 'set' "$falx" pseudo run set -o ./set/$f; done
+for f in . images labels; do refused 2 O01 'set' "$falx" pseudo run set -o ./set/$f; done
 cp -r set holed && head -c 99 $one >holed/images/phantom_0003.nii.gz
-refused 3 '' 'phantom_0003' "$falx" pseudo run holed -o made/for/nothing
+refused 3 Z03 'phantom_0003' "$falx" pseudo run holed -o made/for/nothing
 [ ! -e made ] || wrong "a refused scan leaves $(find made)"
 succeeds 'phantom_0003.nii.gz:' \
     "$falx" pseudo run holed -o proposed4 --skip-bad
