@@ -1,7 +1,7 @@
 /* fact.h - what a test may expect of a message besides its catalogue id: a fact, never a sentence.
  *
- * A fact is what the message exists for: a file, a case, an option, a number, a type, dims. Wording is free to
- * improve, so a text with two plain words in a row ("not there") or over 40 bytes is no fact: "4x3x2",
+ * A fact is what the message exists for: a file, a case, an option, a number, a type, dims. Wording is free
+ * to improve, so a text with two plain words in a row ("not there") or over 40 bytes is no fact: "4x3x2",
  * "--batch", "labels/b.nii", "255" and "spacing[2]=nan" are.
  */
 #ifndef FALX_FACT_H

@@ -45,8 +45,8 @@
     } while (0)
 /* assert_says(text, facts...): for texts without an id. */
 #define assert_says(text, ...) test_says(text, FACTS(__VA_ARGS__), __FILE__, __LINE__)
-/* assert_reported(kind, id, facts...): test_listen heard one line of this kind and id ("" for none) that holds
- * all the facts. */
+/* assert_reported(kind, id, facts...): test_listen heard one line of this kind and id ("" for none) that
+ * holds all the facts. */
 #define assert_reported(kind, ...) assert_logged(test_told, kind, __VA_ARGS__)
 #define assert_logged(log, kind, ...)                                                                        \
     do {                                                                                                     \
@@ -134,19 +134,26 @@ static inline int test_has_facts(const char *text, const char *const *facts)
     return 1;
 }
 
+/* Whether the line ends in this id, or for "" in none. */
+static inline int test_has_id(const char *line, const char *id)
+{
+    char tail[16];
+    snprintf(tail, sizeof tail, " [%s]", id);
+    return *id ? text_ends_with(line, tail) : !text_ends_with(line, "]");
+}
+
 /* Whether a line of the log is of this kind, ends in the id words[0], and holds the facts words[1...]. */
 static inline int test_find(const char *log, enum report_kind kind, const char *const *words,
                             const char *file, int line)
 {
-    char text[800], head[16], tail[16];
+    char text[800], head[16];
     snprintf(head, sizeof head, "%d ", (int)kind);
-    snprintf(tail, sizeof tail, *words[0] ? " [%s]" : "", words[0]);
     for (int i = 1; words[i]; i++)
         test_fact(words[i], file, line);
     for (size_t n; *log; log += n + (log[n] == '\n')) {
         n = strcspn(log, "\n");
         snprintf(text, sizeof text, "%.*s", (int)n, log);
-        if (text_starts_with(text, head) && text_ends_with(text, tail) &&
+        if (text_starts_with(text, head) && test_has_id(text, words[0]) &&
             test_has_facts(text + strlen(head), words + 1))
             return 1;
     }
