@@ -205,18 +205,14 @@ def row(what, program, version, variant, precision, seconds, mib):
             'precision': precision, 'seconds': f'{seconds:.4g}', 'mib': '' if mib is None else f'{mib:.0f}'}
 
 
-def falx_bench(falx, name):
-    """Value of one benchmark; None if falx has none of this name."""
-    out = json.loads(subprocess.run([falx, 'bench', '--json', '--device', 'cuda', name], check=True, capture_output=True,
-                                    text=True).stdout)
-    return out[0]['value'] if out else None
-
-
 def falx_rows(falx, precision):
+    """Each benchmark gives seconds and, for a step, the GiB that the GPU held (NAME.memory)."""
     for what, name in FALX_STEPS.items():
         name = name.format(precision if what == 'window' else '' if precision == 'bf16' else f'.{precision}')
-        seconds, gib = falx_bench(falx, name), falx_bench(falx, f'{name}.memory') if what != 'window' else None
-        yield row(what, 'falx', '', '', precision, seconds, gib and gib * 1024)
+        out = subprocess.run([falx, 'bench', '--json', '--device', 'cuda', name], check=True, capture_output=True, text=True).stdout
+        value = {r['name']: r['value'] for r in json.loads(out)}
+        gib = value.get(f'{name}.memory')
+        yield row(what, 'falx', '', '', precision, value[name], gib and gib * 1024)
 
 
 def main():
