@@ -606,8 +606,8 @@ static void check_prototypes(int classes, int full)
     SUMS(proto_count, more, n, 1, 1, 0.0, PROTO);
     for (int fresh = 0; fresh < 2; fresh++)
         SUMS(proto_loss, more, n, 1, 1, difference(&df),
-             (PROTO, k.features = F(f), k.dfeatures = F(df), k.full = full, k.fresh = fresh, k.unscaled = fresh,
-              k.tau = 0.5f, k.weight = 700, k.count = (double *)count.at[side]));
+             (PROTO, k.features = F(f), k.dfeatures = F(df), k.full = full, k.fresh = fresh,
+              k.unscaled = fresh, k.tau = 0.5f, k.weight = 700, k.count = (double *)count.at[side]));
     drop(&f), drop(&df), drop(&w), drop(&table), drop(&y), drop(&count);
 }
 

@@ -90,8 +90,8 @@ struct config {
     char *input; /* -i */
     char *model; /* final|best|stage1 */
     int uncertainty, prob;
-    int tta, largest,
-        adapt; /* 1, 0, or -1: as the run was trained to; so are set.stride and set.window_mode */
+    /* 1, 0, or -1: as the run was trained to; set.stride and set.window_mode likewise */
+    int tta, largest, adapt;
     int64_t samples;
     char *part;        /* --part i/n */
     char *crop_labels; /* --crop-labels PATH: labels of the scans, for the published crop */

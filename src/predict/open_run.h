@@ -12,9 +12,8 @@ struct run_request {
     const char *model;       /* as of run_model() */
     int tta, largest, adapt; /* 1, 0, or -1: as the run was trained to */
     int window_mode;         /* enum window_weight, or -1: that of the run */
-    struct predict_options
-        how; /* stride of 0: that of the run; patch, weight, mirrors, sides, largest and adapt
-                                 * are filled in */
+    /* A stride of 0 is that of the run; patch, weight, mirrors, sides, largest and adapt are filled in. */
+    struct predict_options how;
 };
 
 struct open_run {

@@ -50,9 +50,9 @@ struct trainer {
     int phase;           /* index into method->phases */
     int64_t step, steps; /* 0-based within the phase, and how many it has */
     int64_t nominal;     /* steps that --steps gives the phase: the length of its schedule */
-    double position,
-        next;      /* in the schedule, before and after this step: step, step + 1 without a time limit */
-    uint64_t draw; /* step counted over all phases: what random numbers are drawn from */
+    /* in the schedule, before and after this step: step, step + 1 without a time limit */
+    double position, next;
+    uint64_t draw;              /* step counted over all phases: what random numbers are drawn from */
     const struct batch *batch;  /* host */
     struct tensor image;        /* (n, d, h, w, channels) F32, device */
     struct tensor label;        /* (n, d, h, w, 1) U8, device; 0 in slots without label */
