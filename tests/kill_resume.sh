@@ -60,5 +60,6 @@ while [ $hit -lt "$kills" ]; do
     curve part >part.curve
     cmp -s whole.curve part.curve || fail "metrics: $(cat part.curve), expected $(cat whole.curve)"
 done
+echo "tally kills $hit"
 echo "$hit kills in $runs runs ($before before the first checkpoint; in stage 1, prototypes, stage 2:" \
     "${phase_hit[*]}): weights identical, nothing left behind"
