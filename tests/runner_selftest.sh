@@ -38,7 +38,7 @@ END
 chmod +x stand-in
 place() { for f in "$@"; do cp stand-in "$f"; done; }
 units="base sampler case_store distance metrics phantom prepare prepare_set check resample conv norm contrast
-       methods methods_run train train_faults config net"
+       methods methods_run train train_faults time_plan config net"
 for t in $units; do
     touch "tests/test_$t.c"
     place "build/test_$t" "build/asan/test_$t" "build/tsan/test_$t"
