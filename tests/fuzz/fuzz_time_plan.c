@@ -1,7 +1,7 @@
 /* fuzz_time_plan.c - any bytes as RUN/time-plan.json.
  *
- * A refusal has an id and the name of the file. The schedule of an accepted plan is finite, never falls, and ends
- * at the nominal steps.
+ * A refusal has an id and the name of the file. The schedule of an accepted plan is finite, never falls, and
+ * ends at the nominal steps.
  */
 #include <math.h>
 #include <stdio.h>
