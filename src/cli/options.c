@@ -134,7 +134,7 @@ const struct option_row options[] = {
      .help = "how many of them are labelled; auto is half, or all for supervised"},
     {.name = "ema-decay", .kind = OPTION_REAL, .group = GROUP_DATA, .offset = AT(set.ema_decay),
      .verbs = CHECKING | TRAIN, .traits = OPTION_MAX_OPEN, .value = "0.99", .min = 0, .max = 1,
-     .id = "C03", .meta = "A", .help = "how much of itself the averaged teacher keeps a step"},
+     .id = "C03", .meta = "A", .help = "EMA decay of the teacher weights"},
     {.name = "follow", .kind = OPTION_FLAG, .group = GROUP_DATA, .offset = AT(follow),
      .verbs = DATASETS | PREDICT, .value = "false",
      .help = "allow links and paths that lead out of the data set"},
@@ -174,7 +174,8 @@ const struct option_row options[] = {
      .help = "updates of each training phase; auto is 6000, or as many as fit a time limit"},
     {.name = "max-time", .aliases = "budget", .kind = OPTION_TEXT, .group = GROUP_TRAIN,
      .offset = AT(max_time), .verbs = TRAIN_ONLY, .meta = "TIME",
-     .help = "time limit of the command, e.g. 40m or 2h: fewer steps than --steps where they do not fit"},
+     .help = "time limit of the command, e.g. 40m or 2h: fewer steps than --steps where they do not fit; 40m "
+             "without --preset, --method and --steps"},
     {.name = "time-plan", .kind = OPTION_PATH, .group = GROUP_TRAIN, .offset = AT(time_plan),
      .verbs = TRAIN_ONLY, .meta = "FILE|RUN",
      .help = "repeat the step counts of a run with --max-time, from its time-plan.json"},
@@ -208,9 +209,9 @@ const struct option_row options[] = {
      .help = "where channels are dropped in training"},
     {.name = "augment", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.augment),
      .verbs = TRAIN, .value = "paper", .choices = AUGMENT_WORDS,
-     .help = "paper turns and mirrors, crop does neither, full adds scaling, bending and "
-             "intensities, mild exchanges left and right, scales and turns a little and changes "
-             "intensities, mirror does so along all three axes"},
+     .help = "paper: rotation by 90 degrees and flip; crop: neither; full: also scaling, elastic deformation "
+             "and intensity; mild: left-right flip, small rotation and scaling, intensity; mirror: as mild, "
+             "flips along all axes"},
     {.name = "sides", .kind = OPTION_CHOICE, .group = GROUP_TRAIN, .offset = AT(set.sides),
      .verbs = TRAIN, .value = "exchange", .choices = SIDES_WORDS,
      .help = "classes that are left and right of one thing, in mirrored patches: exchange makes "
@@ -236,7 +237,7 @@ const struct option_row options[] = {
      .help = "of SGD; the first beta of Adam"},
     {.name = "weight-decay", .kind = OPTION_REAL, .group = GROUP_TRAIN,
      .offset = AT(set.weight_decay), .verbs = TRAIN, .value = "0.0001", .min = 0, .max = 1,
-     .meta = "W", .help = "pull of every parameter towards zero"},
+     .meta = "W", .help = "L2 weight decay"},
     {.name = "clip", .kind = OPTION_REAL, .group = GROUP_TRAIN, .offset = AT(set.clip),
      .verbs = TRAIN, .value = "0", .min = 0, .max = 1000000, .meta = "NORM",
      .help = "longest gradient; longer ones are scaled down; 0 is no limit"},
@@ -361,7 +362,7 @@ const struct option_row options[] = {
      .verbs = PREDICT, .value = "false", .help = "also the probability of not being background"},
     {.name = "tta", .kind = OPTION_FLAG, .group = GROUP_PREDICT, .offset = AT(tta),
      .verbs = TRAIN | PREDICT | PSEUDO, .traits = OPTION_AUTO, .value = "auto",
-     .help = "mean over the mirror images that training saw, too; with train, the run's default"},
+     .help = "average over the flips used in training; with train, the run's default"},
     {.name = "stride", .kind = OPTION_INT3, .group = GROUP_PREDICT, .offset = AT(set.stride),
      .verbs = TRAIN, .traits = OPTION_AUTO, .value = "auto", .min = 1, .max = 1024, .meta = "X[,Y,Z]",
      .help = "voxels between windows of validation, and the run's default; auto: half of the patch"},
