@@ -166,6 +166,22 @@ wait $pid
 [ $? = 10 ] && head -1 err | grep -q 'preset auto .*copy-paste: 800 + 3200 steps.* 40m; --max-time' ||
     wrong "the default is not announced: $(cat err)"
 grep -q '"max-time": "40m"' bare/run.json && grep -q '"preset": "auto"' bare/run.json || wrong 'the default is not recorded'
+# a limit or a step count that is not given again is that of the run
+"$falx" train set -o own --patch 16 --filters 2 --max-time 8s --checkpoint-every 5 --quiet >out 2>err & pid=$!
+for _ in $(seq 400); do [ -e own/checkpoint-b.safetensors ] && break; sleep 0.01; done
+kill -KILL $pid
+wait $pid 2>/dev/null
+succeeds 'own steps=' "$falx" train set -o own --patch 16 --filters 2 --checkpoint-every 5 --resume
+says ' 8 s' err
+grep -q '"max_time": 8' own/time-plan.json || wrong 'a resume has another time limit'
+"$falx" train --preset none set -o more --patch 16 --filters 2 --steps 500000 --max-time 9h --checkpoint-every 5 --quiet >out 2>err & pid=$!
+for _ in $(seq 400); do [ -e more/checkpoint-b.safetensors ] && break; sleep 0.01; done
+kill -TERM $pid
+wait $pid
+resumed="--preset none set -o more --patch 16 --filters 2 --checkpoint-every 5 --max-time 4s --resume"
+refused 9 K05 400000 "$falx" train $resumed --steps 400000 --quiet
+succeeds 'more steps=' "$falx" train $resumed --steps 400000 --override steps
+refused 2 C01 'paper-text' "$falx" train set -o x13 --preset paper-text --method mt
 succeeds 'method steps=' "$falx" train set -o method --method supervised --patch 16 --filters 2 --steps 2
 head -1 err | grep -q 'supervised: 2 steps; --max-time' || wrong "the plan is not announced: $(head -1 err)"
 "$falx" train --preset none set -o days --filters 8 --patch 32 --steps 10000000 >out 2>err & pid=$!

@@ -413,10 +413,11 @@ static int finish(struct config *c, struct error *e)
              (long long)c->set.batch);
         return fail_in(e, "--labeled-batch");
     }
-    if (c->set.steps == 0 && !c->max_time)
+    int recorded = c->verb == VERB_TRAIN && c->resume; /* steps and time limit are those of the run */
+    if (c->set.steps == 0 && !c->max_time && !recorded)
         c->set.steps = CONFIG_STEPS;
     if (c->max_time && c->time_plan) {
-        fail(e, ERR_CONFIG, "C01", "not together with --max-time: a plan is replayed whatever time it takes");
+        fail(e, ERR_CONFIG, "C01", "given with --max-time, expected one of them");
         return fail_in(e, "--time-plan");
     }
     const struct method *method = method_find(c->set.method);
@@ -445,7 +446,8 @@ static int choose_preset(struct config *c, const char *unnamed, struct error *e)
     if (c->verb != VERB_TRAIN || c->train_preset || c->set.method != unnamed)
         return 0;
     c->preset_chosen = 1;
-    if (c->set.steps == 0 && !c->max_time && !c->time_plan && !(c->max_time = (char *)own(c, CONFIG_TIME, e)))
+    c->time_chosen = c->set.steps == 0 && !c->max_time && !c->time_plan;
+    if (c->time_chosen && !(c->max_time = (char *)own(c, CONFIG_TIME, e)))
         return -1;
     return (c->train_preset = (char *)own(c, "auto", e)) ? 0 : -1;
 }
@@ -473,6 +475,9 @@ static int apply_preset(struct config *c, const struct scan *s, const struct pre
         return -1;
     const char *method = c->set.method; /* stays with the config */
     const char *published = p->published ? method_find(method)->published : NULL;
+    if (!p->published && !*p->protocol && *p->own && strcmp(method, p->method) != 0)
+        return fail(e, ERR_CONFIG, "C01", "--preset %s is of method %s alone, found --method %s", p->name,
+                    p->method, method);
     if (set_defaults(c, e) < 0 || set_method(c, method, e) < 0 ||
         (published && config_apply_text(c, published, p->name, e) < 0) ||
         config_apply_text(c, p->protocol, p->name, e) < 0)

@@ -83,6 +83,7 @@ struct config {
     char *cache;              /* folder of prepared scans; NULL: inside the run folder */
     char *val;                /* --val N|LIST: labelled cases kept for validation; NULL: none */
     char *max_time;           /* --max-time 40m; NULL: none */
+    int time_chosen;          /* 1: max_time by default, not by the user */
     char *time_plan;          /* --time-plan FILE|RUN: decisions of an earlier run; NULL: none */
     int64_t checkpoint_every; /* steps; 0 = every 5 minutes */
 
@@ -162,7 +163,7 @@ struct preset {
     const char *name;
     int published;        /* 1: the method has its published settings, below these texts */
     const char *method;   /* unless the user names another */
-    const char *protocol; /* of whatever method */
+    const char *protocol; /* of any method */
     const char *own;      /* of the preset's method alone */
 };
 const struct preset *preset_find(const char *name); /* NULL: there is none */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "train/checkpoint.h"
 
 enum { TRIAL_STEPS = 1, TRIAL_PART = 50 };
 
@@ -47,7 +48,8 @@ static int read_own(struct time_plan *p, const struct config *c, struct error *e
 {
     char *path = path_join(e, c->output, TIME_PLAN_FILE);
     int found = path && c->resume ? io_find(path, e) : path ? 0 : -1;
-    if (found == 1 && time_plan_read(p, path, c->set.method, c->set.steps, e) < 0)
+    int64_t steps = override_has(c->override, "steps") ? 0 : c->set.steps;
+    if (found == 1 && time_plan_read(p, path, c->set.method, steps, e) < 0)
         found = -1;
     mem_free(path);
     return found;
@@ -74,8 +76,7 @@ static int fill_plan(struct time_plan *p, const struct config *c, double limit, 
         p->limit = limit;
     else if (found && p->limit > 0)
         report_line(console_report(c), REPORT_NOTE, c->output, NULL,
-                    "goes on within the %.0f s that it was begun with; --max-time sets another limit",
-                    p->limit);
+                    "time limit of %.0f s, as recorded; --max-time sets another", p->limit);
     return found || limit > 0;
 }
 
@@ -140,7 +141,7 @@ int train_time_trial(const struct train_options *o, struct error *e)
     if (train_run(&r, &trial, e) == 0)
         return 0;
     if (e->code == ERR_STOPPED && !stop_requested())
-        return 0; /* phases that it did not come to count as the first */
+        return 0; /* phases without a trial take the pace of the first */
     if (e->code == ERR_STOPPED)
         fail(e, ERR_STOPPED, "P11",
              "stopped while steps were timed for --max-time; the same command begins anew");

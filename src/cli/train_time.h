@@ -12,7 +12,7 @@ int max_time_parse(double *seconds, const char *text, struct error *e);
  * `begun`: when the command was started, by clock_seconds(). Resolves --steps auto. */
 int train_time_open(struct time_plan **plan, struct train_time *out, struct config *c, double begun,
                     struct error *e);
-/* Times a step of each phase of a new training; what they take relative to each other is all that counts. */
+/* Times a step of each phase of a new training; only their ratios are used. */
 int train_time_trial(const struct train_options *o, struct error *e);
 
 #endif

@@ -265,6 +265,8 @@ static int claim_folder(int *lock, struct config *c, struct error *e)
     if (!exists && c->resume)
         report_line(console_report(c), REPORT_NOTE, c->output, NULL, "nothing to resume, starting over");
     c->resume = exists;
+    if (exists && c->time_chosen)
+        c->max_time = NULL; /* the run's own limit holds, if it has one (time-plan.json) */
     return exists ? take_recorded(c, e) : 0;
 }
 
@@ -429,6 +431,8 @@ static void plan_text(char *out, size_t cap, const struct config *c)
 static void report_plan(const struct config *c)
 {
     char plan[160];
+    if (c->resume) /* the plan is the run's own */
+        return;
     plan_text(plan, sizeof plan, c);
     if (c->preset_chosen && c->max_time)
         report_line(

@@ -181,7 +181,7 @@ static int is_key(const char *word, const char *key)
     return *key == '\0' && *word == '\0';
 }
 
-static int is_listed(const char *list, const char *key)
+int override_has(const char *list, const char *key)
 {
     char word[41];
     for (const char *at = list; at;)
@@ -218,7 +218,7 @@ int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now,
     for (int i = 0; i < now->n; i++) {
         const char *key = now->fact[i].key + strlen("run."), *was = st_metadata(f, now->fact[i].key);
         was = was ? was : facts_before(key);
-        if ((was && strcmp(was, now->fact[i].value) == 0) || is_listed(override, key))
+        if ((was && strcmp(was, now->fact[i].value) == 0) || override_has(override, key))
             continue;
         if (strcmp(key, "data") == 0) /* hashes would say nothing */
             return fail(e, ERR_BUSY, "K05",

@@ -61,6 +61,8 @@ int checkpoint_open(struct st_file *out, struct checkpoint_files *files, const c
 /* The newest anchor. -1 if there is none. */
 int checkpoint_open_anchor(struct st_file *out, const struct checkpoint_files *files, struct error *e);
 int checkpoint_counters(struct counters *out, const struct st_file *f, struct error *e);
+/* 1: --override, a list with commas, names this setting. NULL names none. */
+int override_has(const char *list, const char *key);
 /* -1 naming the first key that differs [K05]; keys in `override` ("lr,steps"; may be NULL) may. */
 int checkpoint_same(const struct st_file *f, const struct checkpoint_facts *now, const char *override,
                     struct error *e);

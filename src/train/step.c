@@ -85,7 +85,12 @@ void trainer_set_step(struct trainer *t, int64_t step)
 
 int trainer_trains(const struct trainer *t)
 {
-    const struct turn *turn = trainer_phase(t)->turns;
+    return phase_trains(trainer_phase(t));
+}
+
+int phase_trains(const struct phase *p)
+{
+    const struct turn *turn = p->turns;
     while (turn->gradients && !turn->model)
         turn++;
     return turn->gradients != NULL;

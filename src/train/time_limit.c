@@ -7,7 +7,7 @@
  * A step of this phase takes what the last ones took, one of a later phase as much longer as in the trial.
  * The plan is looked at when a phase begins, when its steps are first measured, and each fiftieth of the
  * time; it is changed where it is off by one in a hundred. All decisions are on disk before they take
- * effect (time_plan.h).
+ * effect (time_plan.h), unless the write fails [P03]. Steps that a rollback repeats may exceed the limit.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -69,7 +69,8 @@ static double step_seconds(const struct trainer *t, int phase)
     const struct train_options *o = t->own->o;
     double trial = o->time.plan->phase_seconds[phase];
     double s = phase != t->phase && trial > 0 ? trial * p->slowdown : p->step;
-    if (o->val && t->set->val_every > 0 && !t->own->method->phases[phase].untested)
+    const struct phase *ph = &t->own->method->phases[phase];
+    if (o->val && t->set->val_every > 0 && !ph->untested && phase_trains(ph))
         s += p->validation / (double)t->set->val_every;
     if (o->checkpoint_every > 0)
         s += p->save / (double)o->checkpoint_every;
@@ -114,7 +115,7 @@ static void probe_validation(struct trainer *t)
 {
     const struct train_options *o = t->own->o;
     const struct model *m = &t->models[t->target];
-    struct error ignored; /* the validation itself will meet it again */
+    struct error ignored; /* the validation reports it */
     if (!o->val || t->own->pace.validation > 0 || trainer_phase(t)->untested || !trainer_trains(t))
         return;
     struct validate_options v = trainer_validation(t);
@@ -148,7 +149,7 @@ static int is_due(struct trainer *t, const struct time_plan *plan)
 static void report_plan(struct trainer *t)
 {
     struct train_private *own = t->own;
-    if (own->pace.told++ > 0)
+    if (own->pace.n_reported++ > 0)
         return;
     report_line(own->o->report, own->pace.scale > 0 ? REPORT_NOTE : REPORT_WARNING, NULL, NULL,
                 "%.3g s a step: about %" PRId64 " steps in the time limit%s", own->pace.step,

@@ -101,7 +101,7 @@ int time_plan_read(struct time_plan *out, const char *path, const char *method, 
     const char *of = js_text(js_get(json, "method"));
     if (!of || js_int(&planned, js_get(json, "steps")) < 0)
         result = fail(e, ERR_DATA, "C01", "method or steps missing");
-    else if (strcmp(of, method) != 0 || planned != steps)
+    else if (strcmp(of, method) != 0 || (steps > 0 && planned != steps))
         result = fail(e, ERR_BUSY, "K05", "a plan for --method %.40s --steps %lld, expected %s and %lld", of,
                       (long long)planned, method, (long long)steps);
     else

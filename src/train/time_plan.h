@@ -45,7 +45,7 @@ int64_t time_plan_steps(const struct time_plan *p, int phase, int64_t nominal);
 int time_plan_is_past(const struct time_plan *p, int phase, int64_t step);
 void time_plan_add(struct time_plan *p, int phase, int64_t step, int64_t steps);
 
-/* method and steps: of the run; a plan of another is refused [K05]. */
+/* method and steps: of the run; a plan of another is refused [K05]. steps 0: any. */
 int time_plan_read(struct time_plan *out, const char *path, const char *method, int64_t steps,
                    struct error *e);
 int time_plan_write(const struct time_plan *p, const char *run, const char *method, int64_t steps,

@@ -29,7 +29,7 @@ struct pace {
     double checked;          /* when the plan was looked at last */
     double validation, save; /* seconds of one */
     int warm;                /* 1: the first step of this phase is done, the slowest as a rule */
-    int told;
+    int n_reported;          /* plans reported */
 };
 
 struct train_private {
@@ -61,6 +61,7 @@ struct train_private {
 const struct phase *trainer_phase(const struct trainer *t);
 int64_t trainer_phase_steps(const struct trainer *t, int phase);
 void trainer_set_step(struct trainer *t, int64_t step); /* steps, position and draw, too */
+int phase_trains(const struct phase *p);                /* 1: it updates a model */
 int trainer_trains(const struct trainer *t);            /* 1: this phase updates a model */
 struct train_step trainer_describe(const struct trainer *t, double rate);
 double trainer_seconds(void); /* of the monotonic clock */
