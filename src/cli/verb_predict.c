@@ -33,9 +33,9 @@ static int keep_part(struct dataset *d, const char *part, struct error *e)
 
 /* The label of a scan by its name; of a lone scan the lone label, whatever its name. */
 static const struct data_case *find_label(const struct dataset *labels, const struct dataset *d,
-                                          const struct data_case *k)
+                                          const struct data_case *k, const struct config *c)
 {
-    if (labels->n_cases == 1 && d->n_cases == 1)
+    if (labels->n_cases == 1 && d->n_cases == 1 && !c->part)
         return labels->cases;
     for (int i = 0; i < labels->n_cases; i++)
         if (strcmp(labels->cases[i].name, k->name) == 0)
@@ -43,7 +43,7 @@ static const struct data_case *find_label(const struct dataset *labels, const st
     return NULL;
 }
 
-/* --crop-labels: shows each scan its label. */
+/* --crop-labels: sets the label of each scan. */
 static int show_labels(struct dataset *d, const struct recipe *r, const struct config *c, struct error *e)
 {
     struct dataset labels = {0};
@@ -56,7 +56,7 @@ static int show_labels(struct dataset *d, const struct recipe *r, const struct c
     int result = dataset_open_scans(&labels, c->crop_labels, 1, &o, e);
     for (int i = 0; i < d->n_cases && result == 0; i++) {
         struct data_case *k = &d->cases[i];
-        const struct data_case *found = find_label(&labels, d, k);
+        const struct data_case *found = find_label(&labels, d, k, c);
         if (!found)
             fail(e, ERR_DATA, "L01",
                  "no label of scan \"%.80s\"; without --crop-labels whole scans are predicted", k->name);
@@ -240,6 +240,12 @@ static int read_scores(struct scores *s, const struct config *c, const struct da
     int found = path && c->resume && c->uncertainty && io_exists(path);
     int result = !path ? -1 : found ? js_read_file(&s->before, path, e) : 0;
     const struct js *cases = js_get(s->before, "cases");
+    const char *crop = js_text(js_get(s->before, "crop"));
+    if (crop && strcmp(crop, s->crop) != 0)
+        result = fail(e, ERR_BUSY, "K05", "masks of the earlier predict have crop = %.60s, expected %s", crop,
+                      s->crop);
+    if (result < 0 && crop)
+        fail_in(e, path);
     mem_free(path);
     if (result < 0 || !(s->of = mem_alloc(e, (size_t)(js_count(cases) + d->n_cases), sizeof *s->of)))
         return -1;
