@@ -74,6 +74,11 @@ grep -q -- '--crop fair' err || wrong 'L01 does not name the way out'
 succeeds 'done' "$falx" train --preset none other -o fair2 $tiny --labeled 2 --crop fair
 same fair/model.safetensors fair2/model.safetensors
 
+# labels that the preparation saw and the training hides
+succeeds 'seen: ' "$falx" prepare la -o seen --preset paper-la
+succeeds "$note" "$falx" train seen -o later $tiny --labeled 2
+grep -q '"hidden_labels_used_for_crop": 3' later/run.json || wrong 'hidden labels of a prepared set are not counted'
+
 # raw CT layouts, one of them with test cases that have no label
 "$falx" phantom ct --layout msd --cases 3 --labeled 3 --test 1 --size 40 --quiet || exit 1
 rm ct/labelsTs/*
@@ -107,7 +112,11 @@ for name in ("s6", "s7"):
     # at least the published 112 + 2 x 10 voxels but for the scan's border, at most + 2 x 19
     sys.exit(1) if not (all(100 < w < n[a] for a, w in enumerate(width)) and 0 not in whole) else None
 PYTHON
+refused 9 K05 whole/uncertainty.json "$falx" predict run -i scans -o whole --uncertainty --prob --resume --crop-labels labels
 mkdir one && cp labels/s6.nrrd one/
+mv one/s6.nrrd one/other.nrrd # the lone label of a lone scan, but not of one shard
+refused 3 L01 '"s6"' "$falx" predict run -i scans -o x --crop-labels one --part 1/2
+mv one/other.nrrd one/s6.nrrd
 refused 3 L01 '"s7"' "$falx" predict run -i scans -o x --crop-labels one
 refused 2 O01 --crop-labels "$falx" predict run -i scans/s6.nrrd -o one/s6.nrrd --crop-labels one --force
 refused 2 C01 --crop-labels "$falx" predict fair -i scans -o x --crop-labels labels

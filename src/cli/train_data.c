@@ -171,6 +171,9 @@ static int take_prepared(struct prepare_summary *done, const struct dataset *d, 
             layout_name(d->layout), c->recipe);
     if (train_read_summary(done, d, e) < 0)
         return -1;
+    /* labels that this training hides, but not the preparation before it */
+    for (int i = 0; i < d->n_cases && recipe_needs_label(&done->recipe); i++)
+        done->n_hidden += d->cases[i].hidden_label != NULL;
     prepare_note_crop(console_report(c), d->root, &done->recipe, done->n_hidden);
     return 0;
 }
