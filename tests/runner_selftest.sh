@@ -99,10 +99,10 @@ missing="build/asan/test_base build/asan/replay_one build/tsan/test_norm build/a
 for f in $missing; do mv "$f" "$f.gone"; done
 tier test
 for f in $missing; do mv "$f.gone" "$f"; done
-failed 24 build/test_train build/test_methods_run build/asan/test_net build/asan/test_config build/tsan/test_base \
+failed 26 build/test_train build/test_methods_run build/asan/test_net build/asan/test_config build/tsan/test_base \
     build/tsan/test_conv build/asan/test_base 'fuzz corpus one' build/tsan/test_norm 'fault catalogue, sanitized' \
     'fault catalogue' 'fuzz corpus two' 'fuzz corpus three' emulated.sh train.sh stop.sh compare.sh lint \
-    'commands in documents' 'make test data' commands faults
+    'commands in documents' 'make test data' commands faults methods kills
 grep -q '^skipped gpu.sh' out || fail 'a GPU that is not there is no skip'
 
 plant bad_fault build/asan/faults # once lost in a pipe
