@@ -10,8 +10,7 @@
  *             features of the contrast are each voxel's own (bcl-layout = official: scrambled as released)
  * paper-text  AUA with every switch as the paper's text has it
  * published   nothing but the settings of the method's authors
- * auto        our best recipe: copy-paste between labelled and unlabelled scans under a mean teacher; what
- *             each choice is worth stands in docs/results/
+ * auto        our recipe for few labels: copy-paste between labelled and unlabelled scans with an EMA teacher
  * la          our best recipe for the Left Atrium: AUA on patches that see most of a scan, mirrored along all
  *             axes, a schedule of twice 8,000 steps, one component, statistics of the scan
  */

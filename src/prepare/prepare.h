@@ -113,7 +113,7 @@ struct prepared {
  * refuses label == NULL and empty labels. The label must lie on the image's grid. */
 int prepare_case(struct prepared *out, const struct recipe *r, const struct volume *image,
                  const struct volume *label, uint64_t case_key, struct pool *pool, struct error *e);
-/* Its two halves, for who wants to free image and label in between. *out is empty if one fails. label_box
+/* Its two halves, so that image and label can be freed in between. *out is empty if one fails. label_box
  * stands in for a label that a recipe crops around; NULL: taken from the label. */
 int prepare_begin(struct prepared *out, const struct recipe *r, const struct volume *image,
                   const struct volume *label, const struct box *label_box, struct error *e);

@@ -235,7 +235,7 @@ static int h5_mask(struct loading *l, int i, struct error *e)
     struct volume_request request = l->request;
     struct error why = {.code = ERR_NONE};
     request.member = "mask";
-    request.report = NULL; /* whoever loads the image hears of it */
+    request.report = NULL; /* reported with the image */
     if (read_mask(&l->store->cases[i], l->from[i]->images[0], &request, &why) == 0)
         return 1;
     if (strcmp(why.id, "H02") == 0)
