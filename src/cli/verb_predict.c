@@ -241,11 +241,11 @@ static int read_scores(struct scores *s, const struct config *c, const struct da
     int result = !path ? -1 : found ? js_read_file(&s->before, path, e) : 0;
     const struct js *cases = js_get(s->before, "cases");
     const char *crop = js_text(js_get(s->before, "crop"));
-    if (crop && strcmp(crop, s->crop) != 0)
-        result = fail(e, ERR_BUSY, "K05", "masks of the earlier predict have crop = %.60s, expected %s", crop,
-                      s->crop);
-    if (result < 0 && crop)
-        fail_in(e, path);
+    if (crop && strcmp(crop, s->crop) != 0) {
+        fail(e, ERR_BUSY, "K05", "masks of the earlier predict have crop = %.60s, expected %s", crop,
+             s->crop);
+        result = fail_in(e, path);
+    }
     mem_free(path);
     if (result < 0 || !(s->of = mem_alloc(e, (size_t)(js_count(cases) + d->n_cases), sizeof *s->of)))
         return -1;

@@ -22,10 +22,9 @@ double trainer_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static double monotonic(void *unused)
+static double trainer_clock(void *trainer)
 {
-    (void)unused;
-    return trainer_seconds();
+    return time_now(trainer);
 }
 
 const struct phase *trainer_phase(const struct trainer *t)
@@ -121,8 +120,8 @@ struct validate_options trainer_validation(const struct trainer *t)
                                      .weight = (enum window_weight)t->set->window_mode,
                                      .stop = o->listen.stop,
                                      .arg = o->listen.arg,
-                                     .clock = o->time.clock ? o->time.clock : monotonic,
-                                     .clock_arg = o->time.arg};
+                                     .clock = trainer_clock,
+                                     .clock_arg = (void *)t};
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */
