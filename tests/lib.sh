@@ -6,6 +6,8 @@ fact() {
     { [ ${#1} -le 60 ] && ! grep -qE '(^| )[a-z]+[,.:;?]? [a-z]+[,.:;?]?( |$)' <<<"$1"; } || wrong "\"$1\" is wording, expected a fact"
 }
 
+same() { cmp -s "$1" "$2" || wrong "$1 and $2 differ"; } # two files
+
 says() { # says FACT FILE...: one of the files holds the fact
     local fact=$1
     shift

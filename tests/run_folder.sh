@@ -8,7 +8,6 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
 wrong() { echo "WRONG: $*"; failures=$((failures + 1)); }
-same() { cmp -s "$1" "$2" || wrong "$1 and $2 differ"; }
 . "$tests/lib.sh"
 # expect CODE FACT COMMAND...: this exit code; the last line on stderr (or stdout) holds FACT
 expect() {
